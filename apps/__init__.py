@@ -1,1 +1,1 @@
-"""The science: one package per application."""
+"""The scientific applications, one package each."""

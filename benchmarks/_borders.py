@@ -1,4 +1,4 @@
-"""What it would cost to compute borders apart, so that halos travel while the interior of a part is computed."""
+"""What it would cost to compute borders separately, so that halos travel while the interior of a part is computed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ REPEATS = 5
 
 @torch.no_grad()
 def borders_apart(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> dict[str, float]:
-    """Seconds of all convolutions with halos in a forward pass of this rank, in one piece and in two or three.
+    """Time all convolutions with halos in a forward pass of this rank, in one piece and in two or three.
 
-    ``model`` is split in the first dimension; the pass itself exchanges, the timing does not.
+    ``model`` is split in the first dimension; the pass itself exchanges halos, the timing does not.
     """
     sums = {"one_piece_s": 0.0, "pieces_s": 0.0}
     met: list[tuple[SplitConvolution, torch.Size]] = []
@@ -43,7 +43,7 @@ def borders_apart(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> d
 
 
 def ways(layer: SplitConvolution, shape: torch.Size) -> tuple[Callable[[], Tensor], Callable[[], list[Tensor]]]:
-    """The convolution of a widened part, and the same in pieces: before, without and after what had to be fetched."""
+    """The convolution of a widened part, whole and in pieces: the interior, and the parts that need fetched rows."""
     (widening,) = layer.geometry.widenings
     size = list(shape)
     size[2] = widening.need.length

@@ -1,4 +1,4 @@
-"""What every benchmark shares: paired timing, and a result file that says machine, commit and command."""
+"""What every benchmark shares: paired timing, and a result file that names machine, commit and command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpcbench.train.huge_pages import use_huge_pages
 
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # else the package staging would be looked for in staging.py, beside this file
+sys.path.insert(0, str(ROOT))  # else staging.py beside this file would hide the package staging
 PACKAGES = (
     "torch",
     "lightning-fabric",
@@ -37,7 +37,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Paired:
-    """Two ways of one task, timed in turns so that both see the same disturbances. All times in seconds."""
+    """Two ways to do one task, timed alternately so that both see the same disturbances. All times in seconds."""
 
     ours: str
     peer: str
@@ -51,7 +51,7 @@ class Paired:
     speedup_min: float
     speedup_max: float
     target: float | None
-    """Smallest speed-up that is asked for."""
+    """Smallest speed-up that is required."""
 
     @property
     def met(self) -> bool:
@@ -76,10 +76,10 @@ def paired(
     target: float | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Paired:
-    """Time both callables ``rounds`` times in turns, the order changing every round, after ``warmup`` calls of each.
+    """Time both callables ``rounds`` times, changing their order every round, after ``warmup`` calls of each.
 
-    With ``repeats`` every timing is the mean of so many calls in a row, for tasks that a run repeats without a pause.
-    ``clock`` may be ``time.process_time``: processor time, which busy neighbours disturb less.
+    Every timing is the mean of ``repeats`` calls in a row, for tasks that a run repeats without a pause. ``clock`` may
+    be ``time.process_time``: processor time, which busy neighbours disturb less.
     """
     for _ in range(warmup):
         ours[1]()
@@ -96,7 +96,7 @@ def paired(
 
 
 def compared(ours: str, peer: str, ours_s: list[float], peer_s: list[float], target: float | None = None) -> Paired:
-    """The comparison of two ways that were timed in turns, round by round."""
+    """Compare two ways that were timed alternately, round by round."""
     ratios = [slow / fast for slow, fast in zip(peer_s, ours_s, strict=True)]
     return Paired(
         ours=ours,
@@ -114,7 +114,7 @@ def compared(ours: str, peer: str, ours_s: list[float], peer_s: list[float], tar
 
 
 def seconds(call: Callable[[], object], repeats: int = 1, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Time of one call by ``clock``, the mean of ``repeats`` in a row."""
+    """Return the time of one call by ``clock``, as the mean of ``repeats`` in a row."""
     start = clock()
     for _ in range(repeats):
         call()
@@ -122,9 +122,9 @@ def seconds(call: Callable[[], object], repeats: int = 1, clock: Callable[[], fl
 
 
 class Worker:
-    """A process that runs the calling script with ``arguments``, and one unit of its work for each line it is sent.
+    """A process that runs the calling script with ``arguments``, and does one unit of work for each line it is sent.
 
-    Both sides of a comparison that have an allocator or a memory peak of their own need a process of their own.
+    If the sides of a comparison have an allocator or a memory peak of their own, each needs a process of its own.
     The process starts as ``hpcbench`` does, with huge pages for its tensors, unless it is ``plain``.
     ``serve`` is the other end. ``answers`` keeps what each unit reported.
     """
@@ -140,7 +140,7 @@ class Worker:
         self.answers: list[dict[str, float]] = []
 
     def __call__(self) -> None:
-        """Have one unit of work done."""
+        """Request one unit of work, and wait for it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -153,14 +153,14 @@ class Worker:
 
 
 def answers() -> TextIO:
-    """The standard output for ``serve`` alone: what else this process prints goes to the standard error from now on."""
+    """Reserve standard output for ``serve``: from now on, all else that this process prints goes to standard error."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return out
 
 
 def serve(work: Callable[[], object], out: TextIO) -> None:
-    """Do ``work`` for every line of the standard input; report its processor seconds and the process's peak memory."""
+    """Do ``work`` for every line of standard input; report its processor seconds and the process's peak memory."""
     for _ in sys.stdin:
         start = time.process_time()
         work()
@@ -169,13 +169,13 @@ def serve(work: Callable[[], object], out: TextIO) -> None:
 
 
 def peak_bytes() -> int:
-    """Peak resident memory of this process. Not getrusage's, which starts from that of the parent."""
+    """Return the peak resident memory of this process. Not getrusage's, which starts from that of the parent."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status["VmHWM"].split()[0]) * 1024
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores that this process may use, memory, accelerator where torch is loaded, and versions."""
+    """Return processor, cores that this process may use, memory, accelerators if torch is loaded, and versions."""
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -189,9 +189,9 @@ def machine() -> dict[str, Any]:
 
 
 def commit(root: Path = ROOT) -> str:
-    """The commit of the code, with ``-dirty`` when tracked files differ from it; ``unknown`` outside a clone.
+    """Return the commit of the code, with ``-dirty`` if tracked files differ from it; ``unknown`` outside a clone.
 
-    Results do not count: a benchmark that writes twice has changed its own file by then.
+    Results do not count: a benchmark that writes twice has already changed its own file.
     """
     try:
         head = _git(root, "rev-parse", "--short=12", "HEAD")

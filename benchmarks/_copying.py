@@ -1,4 +1,4 @@
-"""Sources for the benchmark of staging, ways to copy them, and turns of several ways in one run."""
+"""Sources for the staging benchmark, ways to copy them, and several ways in turn in one run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCK = 1 << 20
 
 
 def make_files(folder: Path, names: list[str], size: int) -> Path:
-    """Files of random bytes."""
+    """Make files of random bytes, ``size`` bytes each; return the folder."""
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def make_files(folder: Path, names: list[str], size: int) -> Path:
 
 
 def make_samples(folder: Path, number: int) -> Path:
-    """``number`` gzip TFRecords (zlib, level 6) of one simulated universe of 128^3 cells at four redshifts."""
+    """Make ``number`` gzip TFRecords (zlib, level 6) of one simulated universe of 128^3 cells at four redshifts."""
     from apps.cosmoflow.config import Config
     from apps.cosmoflow.simulate import simulate_universe
 
@@ -54,12 +54,12 @@ def make_samples(folder: Path, number: int) -> Path:
 
 
 def by_command(*words: str, flush: bool = False) -> Callable[[Path], Way]:
-    """A way that runs a command on source and destination, and then flushes the destination if asked."""
+    """Make a way that runs a command on source and destination, and then flushes the destination if ``flush``."""
 
     def of(source: Path) -> Way:
         def run(destination: Path) -> float:
             start = time.perf_counter()
-            # rsync copies into a folder what stands behind a slash
+            # with a trailing slash rsync copies the contents of a folder
             names = [f"{source}/" if words[0] == "rsync" else str(source), str(destination)]
             subprocess.run([*words, *names], check=True, capture_output=True)
             if flush:
@@ -72,7 +72,7 @@ def by_command(*words: str, flush: bool = False) -> Callable[[Path], Way]:
 
 
 def by_dd(source: Path) -> Way:
-    """``dd`` of each file past the page cache, and a flush."""
+    """``dd`` of each file, bypassing the page cache, with a flush."""
 
     def run(destination: Path) -> float:
         start = time.perf_counter()
@@ -89,7 +89,7 @@ def by_dd(source: Path) -> Way:
 def by_ranks(
     ranks: Ranks, task: str, source: Path, last: dict[str, Any], figure: str = "seconds", **options: Any
 ) -> Way:
-    """A way that started processes do; ``last`` keeps what they reported, of which ``figure`` counts."""
+    """A way that running processes carry out; ``last`` keeps their report, in which ``figure`` is what counts."""
 
     def run(destination: Path) -> float:
         last.update(ranks(task, source, destination, **options))
@@ -101,10 +101,10 @@ def by_ranks(
 def in_turns(
     ways: dict[str, Way], room: Path, rounds: int, check: Callable[[Path], None], *, keep: bool = False
 ) -> dict[str, list[float]]:
-    """Seconds of each way in each round, after a first one in which ``check`` looks at what came out.
+    """Return the seconds of each way in each round, after a first round in which ``check`` inspects the copies.
 
-    ``keep``: copies go after the last round, since ext4 passes over each inode that was deleted in the last minutes
-    when it looks for a free one, and a new file then costs three times as much.
+    ``keep``: copies are removed only after the last round, since ext4, when it looks for a free inode, skips each that
+    was deleted in the last minutes, and a new file then costs three times as much.
     """
     taken: dict[str, list[float]] = {name: [] for name in ways}
     names = list(ways)
@@ -126,7 +126,7 @@ def in_turns(
 
 
 def same_as(source: Path) -> Callable[[Path], None]:
-    """A check that all files of ``source`` are in a copy."""
+    """Return a check that a copy has all files of ``source`` with equal content."""
 
     def check(copy: Path) -> None:
         names = [str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()]

@@ -3,12 +3,12 @@
 A convolution is a product of M x K and K x N matrices (NVIDIA, Convolutional Layers User's Guide): forward
 M = samples x outputs, N = output channels, K = input channels x kernel; for the gradient of the input M = samples x
 inputs, N = input channels, K = output channels x kernel; for that of the kernel M = output channels, N = input
-channels x kernel, K = samples x outputs. Two things make it more than its operations:
+channels x kernel, K = samples x outputs. For two reasons a GPU executes more than these operations:
 
 * A tile computes whole blocks of M, N and K (NVIDIA, Matrix Multiplication Background User's Guide: tile
   quantization; 64 x 64 is the smallest of the typical tiles there, and cuBLASLt names smaller ones).
-* The gradient of the input of a strided convolution, which a transposed convolution is forward, multiplies with the
-  zeros between the strides unless a kernel leaves them out, which CUTLASS does since version 2.8 of November 2021.
+* The gradient of the input of a strided convolution (the forward pass of a transposed one) multiplies by the zeros
+  between the strides unless a kernel leaves them out, as CUTLASS does since version 2.8 of November 2021.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ COMMON_TILE: Tile = (128, 128, 32)
 
 @dataclass(frozen=True)
 class Product:
-    """One of the products of a convolution; ``zeros`` is the part of M that multiplies nothing but zeros, from 1."""
+    """One of the products of a convolution: in each of ``groups`` an ``m`` x ``k`` and a ``k`` x ``n`` matrix."""
 
     m: int
     n: int
     k: int
     groups: int
     stride: int
-    """Product of the strides where this is the gradient of an input, else 1."""
+    """Product of the strides if this is the gradient of an input, else 1."""
 
     @property
     def flop(self) -> float:
-        """Without the zeros between strides."""
+        """Operations without the zeros between strides."""
         return 2.0 * self.m * self.n * self.k * self.groups / self.stride
 
     @property
     def with_zeros(self) -> float:
-        """With them."""
+        """Operations with the zeros between strides."""
         return self.flop * self.stride
 
     def in_tiles(self, tile: Tile) -> float:
-        """With them, in whole tiles; a grouped convolution has kernels of its own, without tiles."""
+        """Operations with zeros, in whole tiles; a grouped convolution has kernels of its own, without tiles."""
         if self.groups > 1:
             return self.flop
         m, n, k = (-(-size // part) * part for size, part in zip((self.m, self.n, self.k), tile, strict=True))
@@ -54,7 +54,7 @@ class Product:
 
 
 def products(operation: Operation) -> list[Product]:
-    """The products of a convolution, forward or backward; none of other operations."""
+    """Return the products of a convolution, forward or backward; empty for other operations."""
     args: Any = operation.args
     if operation.name == "convolution":
         x, weight, (stride, padding, dilation, transposed, extra, groups) = args[0], args[1], args[3:9]
@@ -67,7 +67,7 @@ def products(operation: Operation) -> list[Product]:
         return []
     spread = [step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True)]
     given = x.shape[2:]
-    if transposed:  # what it gives is the input of the convolution that it is the transpose of
+    if transposed:  # its output is the input of the convolution that it transposes
         other = [(size - 1) * step - 2 * pad + wide + more + 1
                  for size, step, pad, wide, more in zip(given, stride, padding, spread, extra)]  # noqa: B905  # fmt: skip
         large, small = prod(other), prod(given)

@@ -1,4 +1,4 @@
-"""Counts the file-system calls of a command with strace, by folder."""
+"""Count the file-system calls of a command with strace, by folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYSTEM = ("/proc", "/sys", "/dev", "/usr", "/lib", "/lib64", "/bin", "/sbin", "/
 
 @dataclass
 class FileCalls:
-    """Calls that take a file name, and ``fstat``, as strace's class ``%file`` has them; children are counted, too."""
+    """Calls that take a file name, and ``fstat``, as in strace's class ``%file``; children are counted, too."""
 
     before: dict[str, int] = field(default_factory=dict)
     """By folder, before the first sample of the dataset is opened, which happens after ``run_start``."""
@@ -28,25 +28,25 @@ class FileCalls:
     """From there to the end."""
 
     def start(self, folders: Iterable[str] | None = None) -> int:
-        """Calls before the first sample in ``folders``; in all of them unless given."""
+        """Calls before the first sample in ``folders``, by default in all folders."""
         return sum(number for name, number in self.before.items() if folders is None or name in folders)
 
     def as_dict(self) -> dict[str, object]:
-        """For a result file."""
+        """Return the counts for a result file."""
         total = self.start()
         return {"start": total, "start_by_folder": self.before, "all": total + sum(self.after.values()),
                 "after_start_by_folder": self.after}  # fmt: skip
 
 
 def has_strace() -> bool:
-    """Whether calls can be counted: strace is there, and may look into a process."""
+    """Whether calls can be counted: strace is installed, and may trace a process."""
     if shutil.which(STRACE) is None:
         return False
     return subprocess.run([STRACE, "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
 
 
 def traced(command: Sequence[str | Path], trace: Path) -> list[str]:
-    """The command under strace, which writes to ``trace``."""
+    """Return the command under strace, which writes to ``trace``."""
     return [STRACE, "-f", "-y", "-e", "trace=%file", "-o", str(trace), *map(str, command)]
 
 
@@ -54,7 +54,7 @@ def count(command: Sequence[str | Path], folders: Mapping[str, Sequence[Path]], 
           cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> FileCalls:  # fmt: skip
     """Run a command and count its calls by the named ``folders``; see ``read_trace``.
 
-    Raises ``CalledProcessError`` where the command fails.
+    Raises ``CalledProcessError`` if the command fails.
     """
     with tempfile.TemporaryDirectory() as place:
         trace = Path(place) / "trace"
@@ -63,9 +63,9 @@ def count(command: Sequence[str | Path], folders: Mapping[str, Sequence[Path]], 
 
 
 def read_trace(trace: Path, folders: Mapping[str, Sequence[Path]], samples: Path | None = None) -> FileCalls:
-    """Count the calls in a trace by folder. A folder above a named one counts as that one; the first in order wins.
+    """Count the calls in a trace by folder. A parent of a named folder counts as that one; the first in order wins.
 
-    Files below ``samples`` are those whose first opening ends the start.
+    The first opening of a file below ``samples`` ends the start.
     """
     named = [(name, str(path)) for name, paths in folders.items() for path in paths]
     before: Counter[str] = Counter()
@@ -86,7 +86,7 @@ def read_trace(trace: Path, folders: Mapping[str, Sequence[Path]], samples: Path
 
 
 def place_of(path: str, named: Sequence[tuple[str, str]]) -> str:
-    """The named folder that holds ``path``, or the system, or the named folder that ``path`` is above."""
+    """Return the named folder that holds ``path``, else ``system``, a named folder below ``path``, or ``other``."""
     for name, folder in named:
         if path == folder or path.startswith(f"{folder}/"):
             return name

@@ -1,4 +1,4 @@
-"""Predictions of this machine beside what it then does: other steps, one and two single-core nodes, staging."""
+"""Predictions for this machine beside what it then does: other steps, one and two single-core nodes, staging."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GOALS = {"step": 0.10, "one node": 0.15, "two nodes": 0.15, "staging": 0.20}
 
 
 def one_core_each(words: list[str], ranks: int, folder: Path) -> str:
-    """What Python says with these words, on ranks with one core each."""
+    """Run Python with ``words`` on ranks with one core each, and return its output."""
     launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []
     done = subprocess.run(
         [*launcher, sys.executable, *words], check=False, cwd=folder, capture_output=True, text=True,
@@ -49,7 +49,7 @@ def one_core_each(words: list[str], ranks: int, folder: Path) -> str:
 
 
 def characterise(application: str, preset: str, batch: int, ranks: int, seconds: float, out: Path) -> Characterisation:
-    """A characterisation by the command, kept in ``out``."""
+    """Make a characterisation with the command, and keep it in ``out``."""
     settings = {"preset": preset, "parallel.threads": 1, "train.local_batch_size": batch, "train.precision": "32-true",
                 "seconds": seconds, "out": out, "page": out.with_suffix(".html")}  # fmt: skip
     options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
@@ -60,14 +60,14 @@ def characterise(application: str, preset: str, batch: int, ranks: int, seconds:
 def timed(
     application: str, preset: str, repeats: int, seconds: float, ranks: int, batches: tuple[int, ...], folder: Path
 ) -> dict[int, list[float]]:
-    """Seconds of a step at each local batch, by turns."""
+    """Measure the seconds of a step at each local batch, in turn."""
     numbers = [str(number) for number in (repeats, seconds, ranks, *batches)]
     said = one_core_each([str(STEPS), application, preset, *numbers], ranks, folder)
     return {int(batch): times for batch, times in json.loads(said.strip().splitlines()[-1]).items()}
 
 
 def device_s(kernels: Kernels, work: Work, roofs: Characterisation, batch: int) -> float:
-    """Seconds of a pass at a local batch, where a rank has the roofs of ``roofs``."""
+    """Seconds of a pass at a local batch, for a rank with the roofs in ``roofs``."""
     compute, memory = roofs.roof("compute", COMPUTED_IN[roofs.precision]), roofs.roof("memory")
     assert compute is not None
     assert memory is not None
@@ -77,7 +77,7 @@ def device_s(kernels: Kernels, work: Work, roofs: Characterisation, batch: int) 
 
 
 def message_s(found: Characterisation) -> float:
-    """Seconds of the messages of a step by their curves; a rank that computes on its only core hides none of them."""
+    """Seconds of the messages of a step, by their curves; a rank that computes on its only core hides none of them."""
     total = 0.0
     for message in found.messages:
         curve = curve_of(found, message)
@@ -87,7 +87,7 @@ def message_s(found: Characterisation) -> float:
 
 
 def steps_here(preset: str, repeats: int, seconds: float, folder: Path) -> list[dict[str, Any]]:
-    """Steps at three local batches that were not characterised, and of one and two single-core nodes."""
+    """Predict and time steps at three local batches that were not characterised, and on one and two one-core nodes."""
     rows = []
     for application, (small, large) in BASE.items():
         others, file = OTHERS[application], folder / f"{application}.json"
@@ -115,7 +115,7 @@ def steps_here(preset: str, repeats: int, seconds: float, folder: Path) -> list[
 
 
 def staging_here(memory: Path, disk: Path, repeats: int, files: int, size: int) -> list[dict[str, Any]]:
-    """Staging of files in the page cache to memory and to the disk, by turns, after a probe of each."""
+    """Predict and time staging of files in the page cache to memory and to disk, in turn, after a probe of each."""
     with tempfile.TemporaryDirectory(dir=memory) as fast, tempfile.TemporaryDirectory(dir=disk) as slow:
         source = Path(slow) / "source"
         source.mkdir()
@@ -142,7 +142,7 @@ def staging_here(memory: Path, disk: Path, repeats: int, files: int, size: int) 
 
 
 def row(what: str, kind: str, predicted: float, taken: list[float]) -> dict[str, Any]:
-    """A prediction beside the median of what it took."""
+    """Return a prediction beside the median of the measured times."""
     middle = median(taken)
     error = predicted / middle - 1
     return {"what": what, "predicted_s": predicted, "median_s": middle, "taken_s": taken, "error": error,

@@ -1,7 +1,7 @@
-"""Steps of an application at several local batches by turns, on the first ranks of those that are there.
+"""Time steps of an application at several local batches in turn, on the first of the available ranks.
 
-``python _here_steps.py APP PRESET REPEATS SECONDS RANKS BATCH...`` prints seconds of a step as JSON, for each
-local batch a list with one for each repeat. A step is made by the first RANKS ranks, with one core each.
+``python _here_steps.py APP PRESET REPEATS SECONDS RANKS BATCH...`` prints the seconds of a step as JSON: for each
+local batch a list with one value per repeat. The first RANKS ranks make the step, with one core each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-import _common  # noqa: F401  (else the package staging would be looked for beside this file)
+import _common  # noqa: F401  (else staging.py beside this file would hide the package staging)
 
 from hpcbench.application import find_application
 from hpcbench.characterisation.steps import first_step, timed_steps

@@ -1,4 +1,4 @@
-"""Rounds of thousands of official logs: those of the tests, multiplied with seeds and times of their own."""
+"""Rounds of thousands of official logs: copies of those of the tests, each with its own seed and times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TIME = re.compile(r'("time_ms"\s*:\s*)(\d+)')
 SEED = re.compile(r'("key"\s*:\s*"seed"\s*,\s*"value"\s*:\s*)-?\d+')
 SYSTEM = "v1.0-nvidia-cosmoflow-system.json"
 PUBLISHED = 3792
-"""Logs of MLPerf HPC v0.7 to v3.0."""
+"""Number of logs of MLPerf HPC v0.7 to v3.0."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Runs of one folder, all made from one log."""
+    """The runs of one folder, all made from one log."""
 
     log: str
     folder: str
@@ -38,7 +38,7 @@ KINDS = (
 
 
 def entries(logs: int) -> Iterator[Entry]:
-    """Entries of ``logs`` logs in all, the last cut short."""
+    """Yield entries with ``logs`` logs in total; the last may be cut short."""
     left, organization = logs, 0
     while left > 0:
         for kind in KINDS:
@@ -51,7 +51,7 @@ def entries(logs: int) -> Iterator[Entry]:
 
 
 def multiply(below: Path, logs: int = PUBLISHED, seed: int = 1) -> int:
-    """Write ``logs`` logs into rounds below the folder ``below``; returns their bytes."""
+    """Write ``logs`` logs as rounds below the folder ``below``; return their size in bytes."""
     draw = random.Random(seed)
     texts = {kind.log: (LOGS / kind.log).read_text(encoding="utf-8") for kind in KINDS}
     written = 0
@@ -69,7 +69,7 @@ def multiply(below: Path, logs: int = PUBLISHED, seed: int = 1) -> int:
 
 
 def vary(text: str, draw: random.Random) -> str:
-    """A log with another seed, another start, and a clock that runs up to 10 % faster or slower."""
+    """Return a log with another seed, another start, and a clock that runs up to 10 % faster or slower."""
     begin = int(next(TIME.finditer(text))[2])
     start, pace = begin + draw.randrange(10**9), draw.uniform(0.9, 1.1)
     text = TIME.sub(lambda found: f"{found[1]}{start + round((int(found[2]) - begin) * pace)}", text)

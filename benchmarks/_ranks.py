@@ -1,4 +1,4 @@
-"""Processes that wait for work without taking a core, alone or as the ranks of one MPI world, and time it together."""
+"""Processes that wait for work without using a core, alone or as the ranks of one MPI world, and time it together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from staging.stage import stage
 
 
 class Ranks:
-    """``number`` started processes in one world. Each waits at a pipe of its own, so that a peer has the machine."""
+    """``number`` running processes in one world. Each waits at its own pipe and leaves the machine to the peer."""
 
     def __init__(self, script: Path, folder: Path, number: int) -> None:
         self._pipes = [folder / f"rank{number}-{rank}" for rank in range(number)]
@@ -35,13 +35,13 @@ class Ranks:
         self._requests = [pipe.open("w") for pipe in self._pipes]
 
     def __call__(self, task: str, source: Path, destination: Path, **options: Any) -> dict[str, Any]:
-        """Have ``task`` done by all ranks together; what the first rank reports, with ``seconds`` of the slowest."""
+        """Have all ranks do ``task`` together; return the first rank's report, with ``seconds`` of the slowest."""
         for requests in self._requests:
             print(json.dumps([task, str(source), str(destination), options]), file=requests, flush=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit("a rank failed; its error stands above")
+            raise SystemExit("a rank failed; see its error above")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -53,7 +53,7 @@ class Ranks:
 
 
 def serve(pipes: str) -> None:
-    """Be a rank: do the task of every line that comes through this rank's pipe, timed between two meetings of all."""
+    """Act as a rank: do the task of every line from this rank's pipe, timed between two synchronizations of all."""
     world = mpi_world()
     with Path(f"{pipes}{world.place.rank}").open() as requests:
         for line in requests:
@@ -69,7 +69,7 @@ def serve(pipes: str) -> None:
 
 
 def do_stage(world: World, source: Path, destination: Path, **options: Any) -> dict[str, Any]:
-    """The staging layer; its report is taken apart."""
+    """Stage with the staging layer; return the parts of its report."""
     report = stage(StageOptions(source, str(destination), **options), world, quiet=True)
     total, bound = report.totals, report.bound()
     return {
@@ -84,7 +84,7 @@ def do_stage(world: World, source: Path, destination: Path, **options: Any) -> d
 
 
 def do_copyfile(world: World, source: Path, destination: Path) -> dict[str, Any]:
-    """The published CosmoFlow stager: every rank lists all, and copies each ``world``-th file with shutil.copyfile."""
+    """Published CosmoFlow stager: each rank lists all files, and copies every ``world``-th with shutil.copyfile."""
     files = sorted(path for path in source.rglob("*") if path.is_file())
     for path in files[world.place.rank :: world.place.size]:
         target = destination / path.relative_to(source)
@@ -94,7 +94,7 @@ def do_copyfile(world: World, source: Path, destination: Path) -> dict[str, Any]
 
 
 def do_zlib(world: World, source: Path, destination: Path, threads: int) -> dict[str, Any]:
-    """The published way of gzip samples: threads that read, inflate with zlib and write, with gzip's CRC-32 only."""
+    """Published way for gzip samples: threads that read, inflate with zlib and write, with only gzip's CRC-32."""
 
     def inflate(path: Path) -> None:
         (destination / path.name).write_bytes(zlib.decompress(path.read_bytes(), wbits=31))
@@ -106,7 +106,7 @@ def do_zlib(world: World, source: Path, destination: Path, threads: int) -> dict
 
 
 def do_inflate(world: World, source: Path, destination: Path, threads: int, ours: bool) -> dict[str, Any]:
-    """Read and inflate without writing: by the transform, with CRC32C of what comes out, or by zlib; in threads."""
+    """Read and inflate in threads, without writing: by the transform, with CRC32C of the output, or by zlib."""
     transform = Gunzip()
 
     def inflate(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Models of published size, their samples, and what a pass keeps: for the benchmarks of spatial parallelism."""
+"""Models of published size, their samples, and what a pass saves, for the benchmarks of spatial parallelism."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAYOUTS = {5: torch.channels_last_3d, 4: torch.channels_last}
 
 @dataclass
 class Sample:
-    """One sample of an application at a size, and the model that takes it; all of seeds, so that ranks agree."""
+    """One sample of an application at a size, and the model that takes it; both are seeded, so that ranks agree."""
 
     name: str
     settings: dict[str, Any]
@@ -44,7 +44,7 @@ class Sample:
         self.inputs = laid_out(inputs)
 
     def model(self, mesh: Mesh | None = None) -> nn.Module:
-        """The model, split over ``mesh`` if there is one."""
+        """Return the model, split over ``mesh`` if given."""
         torch.manual_seed(0)
         model: nn.Module = self.application.module("model").build_model(self.config)
         for parameter in model.parameters():
@@ -55,7 +55,7 @@ class Sample:
         return model
 
     def loss(self, mesh: Mesh | None = None) -> Callable[[nn.Module], Tensor]:
-        """What computes the loss of the model for this rank's part of the sample, in the configured precision."""
+        """Return a function for the model's loss on this rank's part of the sample, in the configured precision."""
         split = mesh is not None and bool(mesh.axes)
         part = laid_out(own_part(self.inputs, mesh.axes)) if mesh is not None and split else self.inputs
         ranks = mesh.shape.spatial_size if mesh is not None and split else 1
@@ -70,12 +70,12 @@ class Sample:
 
 
 def laid_out(tensor: Tensor) -> Tensor:
-    """Channels last."""
+    """Return the tensor in channels-last layout."""
     return tensor.contiguous(memory_format=LAYOUTS[tensor.dim()])
 
 
 def kept_bytes(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> int:
-    """Bytes that a forward pass keeps for the backward pass, parameters apart."""
+    """Bytes that a forward pass keeps for the backward pass, excluding parameters."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -92,7 +92,7 @@ def kept_bytes(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> int:
 
 
 def start_ranks(count: int, *words: str) -> None:
-    """Run this script as so many ranks of one thread each; ends this process where one fails."""
+    """Run this script as ``count`` ranks of one thread each; exit this process if one fails."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, sys.argv[0], *(words or sys.argv[1:])]
     ranks = [subprocess.Popen(command, env=each) for each in rank_environments(count, environ)]

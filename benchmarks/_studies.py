@@ -1,4 +1,4 @@
-"""Studies of hundreds of runs, as ``hpcbench study`` leaves them, from the folder of one run that was made."""
+"""Studies of hundreds of runs, as ``hpcbench study`` leaves them, made from the folder of one real run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hpcbench.study.scaling.run_matrix import PlannedRun, all_runs, local_batch_
 
 CLUSTER = "title: A cluster\nscheduler: slurm\nlauncher: srun\nnode: {cores: 64, gpus: 4}\n"
 FAKE = "#!/bin/bash\necho {name} >> {folder}/asked\n[ {name} = squeue ] || exit 0\ncat {folder}/queue\n"
-"""A scheduler's command that writes down that it was asked; the queue answers, the accounting knows nothing."""
+"""A scheduler's command that records each call; the queue answers, the accounting knows nothing."""
 RATES = {"sgd": Rate(0.01, 64), "adamw": Rate(0.001, 64, "sqrt"), "lars": Rate(1.0, 64), "lamb": Rate(0.002, 64),
          "nvlamb": Rate(0.002, 64)}  # fmt: skip
 START_MS = 1_700_000_000_000
@@ -48,8 +48,8 @@ CONVERGENCE = Study(
 
 
 def make_scaling(study: Scaling, path: Path, source: Path, under_way: int = 0) -> Path:
-    """The folder of ``study`` whose runs are copies of the run ``source`` with other numbers; the last ``under_way``
-    have only been submitted."""
+    """Make the folder of ``study``, whose runs are copies of the run ``source`` with other numbers; the last
+    ``under_way`` runs have only been submitted."""
     folder, runs = StudyFolder(path), all_runs(study)
     folder.runs.mkdir(parents=True)
     folder.write(study.as_dict())
@@ -64,7 +64,7 @@ def make_scaling(study: Scaling, path: Path, source: Path, under_way: int = 0) -
 
 
 def make_convergence(study: Study, path: Path, source: Path) -> Path:
-    """The folder of ``study`` whose runs are copies of the run ``source`` with other numbers."""
+    """Make the folder of ``study``, whose runs are copies of the run ``source`` with other numbers."""
     folder = StudyFolder(path)
     folder.runs.mkdir(parents=True)
     folder.write(study.as_dict())
@@ -87,7 +87,7 @@ def make_convergence(study: Study, path: Path, source: Path) -> Path:
 
 
 def scatter_losses(table: Path, random: Random) -> None:
-    """Losses of a run's own: runs that trained alike would count as one."""
+    """Give a run losses of its own: runs that trained alike would count as one."""
     header, *rows = [line.split(",") for line in table.read_text(encoding="utf-8").splitlines()]
     place = header.index("train_loss")
     for row in rows:
@@ -96,7 +96,7 @@ def scatter_losses(table: Path, random: Random) -> None:
 
 
 def write_scaled(study: Scaling, run: PlannedRun, source: Path, target: Path) -> None:
-    """Summary, ranks and log of a run of its size and instance, with the scatter of a repeat."""
+    """Write summary, ranks and log of a run for its size and instance, with the scatter of a repeat."""
     random, nodes = Random(run.name), run_nodes(study, run)
     local, before = local_batch_size(study, nodes), RunFolder(source).read_summary()
     batch, steps = local * study.accumulation * places(study, nodes), study.steps or 100
@@ -118,7 +118,7 @@ def write_scaled(study: Scaling, run: PlannedRun, source: Path, target: Path) ->
 
 
 def write_ranks(source: Path, target: Path, summary: Summary, step_s: float, first: int) -> None:
-    """A row for every rank, made from that of the first rank of ``source``."""
+    """Write a row for every rank, made from that of the first rank of ``source``."""
     text = (source / "ranks.csv").read_text(encoding="utf-8")
     row = next(csv.DictReader(io.StringIO(text)))
     steps = summary.steps - 5
@@ -138,7 +138,7 @@ def write_ranks(source: Path, target: Path, summary: Summary, step_s: float, fir
 
 
 def line_at(line: str, times: Mapping[str, int]) -> str:
-    """A line of the official log with the time of its event changed, if that is one of ``times``."""
+    """Return a line of the official log with the time of its event changed, if the event is one of ``times``."""
     head, mark, text = line.partition(":::MLLOG ")
     if not mark:
         return line
@@ -148,7 +148,7 @@ def line_at(line: str, times: Mapping[str, int]) -> str:
 
 
 def write_job(target: Path, number: int, nodes: int) -> None:
-    """The record of a job that was submitted now."""
+    """Write the record of a job submitted now."""
     record = {
         "job_id": str(number), "mark": f"hpcbench-{number}", "scheduler": "slurm", "site": "cluster", "nodes": nodes,
         "ranks_per_node": 4, "cores_per_rank": 16, "gpus_per_rank": 1, "time_s": 3600,
@@ -159,7 +159,7 @@ def write_job(target: Path, number: int, nodes: int) -> None:
 
 
 def copy_files(source: Path, target: Path) -> None:
-    """What a study keeps of a run."""
+    """Copy the files that a study keeps of a run."""
     for path in source.iterdir():
         if path.is_file() and path.name not in (*LARGE, "job.json", "job.sh"):
             shutil.copyfile(path, target / path.name)
@@ -171,9 +171,9 @@ def write(path: Path, text: str) -> None:
 
 
 def make_cluster(folder: Path, waiting: Sequence[int]) -> dict[str, str]:
-    """Commands of a Slurm in whose queue these jobs wait, and the environment that finds them.
+    """Make commands of a Slurm with the jobs ``waiting`` in its queue; return an environment that finds them.
 
-    ``folder/asked`` has a line for each time that one of them was called.
+    ``folder/asked`` has a line for each call of one of these commands.
     """
     for name in ("bin", "sites"):
         (folder / name).mkdir(parents=True)
@@ -187,7 +187,7 @@ def make_cluster(folder: Path, waiting: Sequence[int]) -> dict[str, str]:
 
 
 def asked(folder: Path) -> dict[str, Any]:
-    """How often each command of the cluster was called."""
+    """Return how often each command of the cluster was called."""
     path = folder / "asked"
     names = path.read_text(encoding="utf-8").split() if path.exists() else []
     return {name: names.count(name) for name in dict.fromkeys(names)}

@@ -1,12 +1,13 @@
 """Everything that needs an accelerator, in three calls of under eight minutes on a bare machine with PyTorch.
 
 ``python benchmarks/accelerator.py tests|train|rest`` runs ``tests/gpu``; training steps of both applications at the
-published size; and what is left: optimizers, halos, activation checkpointing, simulators, DALI. Each call writes one
-file, ``accelerator_<call>.json`` below ``benchmarks/results`` (``--out`` otherwise), after every measurement, so that
-a cut leaves what was measured. What does not fit into ``--budget-s`` is left out and named.
+published size; and the rest: optimizers, halos, activation checkpointing, simulators, DALI. Each call writes one file,
+``accelerator_<call>.json`` in ``benchmarks/results`` (or ``--out``), after every measurement, so an interrupted call
+leaves what it measured. What does not fit in ``--budget-s`` is left out and named.
 
-Where the machine's Python lacks packages and has no network, carry them: ``accelerator.py wheels --out wheels`` where
-there is one, then ``accelerator.py tests --wheels wheels`` there. ``--smoke`` tries all of it, small, on a processor.
+If the machine's Python lacks packages and has no network, carry them: ``accelerator.py wheels --out wheels`` where
+there is a network, then ``accelerator.py tests --wheels wheels`` on the machine. ``--smoke`` tries everything, small,
+on a processor.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 START = time.monotonic()
 BUDGET_S = 440.0
-"""Of a call of eight minutes; what is under way then ends within the rest."""
+"""Seconds of a call of eight minutes; what is running then ends within the remainder."""
 
 
 def main() -> int:
@@ -34,12 +35,12 @@ def main() -> int:
         call.add_argument("--wheels", type=Path, help="folder of wheels for what this Python lacks")
         call.add_argument("--out", type=Path, help="folder for the result file")
         call.add_argument("--smoke", action="store_true", help="tiny sizes, also on a processor")
-        call.add_argument("--commit", help="commit of the code, where this is no clone")
+        call.add_argument("--commit", help="commit of the code, if this is not a clone")
         call.add_argument("--only", default="", help="measurements whose name contains this")
     wheels = commands.add_parser("wheels")
     wheels.add_argument("--out", type=Path, default=Path("wheels"))
     wheels.add_argument("--python-version", default="3.12")
-    wheels.add_argument("--present", type=Path, help="packages that are there (pip list --format=freeze)")
+    wheels.add_argument("--present", type=Path, help="file of packages already there (pip list --format=freeze)")
     wheels.add_argument("--add", nargs="*", default=[], help="further packages")
     worker = commands.add_parser("worker")
     worker.add_argument("--smoke", action="store_true")
@@ -59,7 +60,7 @@ def main() -> int:
 
 
 def run_call(options: argparse.Namespace, folder: Path) -> int:
-    """Make the measurements of a call; exit code 1 where one failed."""
+    """Make the measurements of a call; return exit code 1 if one failed."""
     from _accelerator.plan import GOALS, planned
     from _accelerator.runner import Record, Runner
     from _accelerator.wheels import install

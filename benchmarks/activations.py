@@ -1,11 +1,11 @@
 """What each rank keeps of a sample that 1, 2 and 4 ranks share, for the backward pass and at its peak.
 
-``python benchmarks/activations.py`` starts so many processes of one thread, one mesh after the other, and writes
-``benchmarks/results/activations.json``. Kept are the tensors that autograd holds after a forward pass, parameters
-apart. The peak is that of the process's memory in a forward and a backward pass, less what it held before; the first
-pass, in which libraries fill their buffers, is not counted. Beside them stands what ``hpcbench plan`` counts. Numbers
-are float32, but for CosmoFlow at 256^3: its first activation would have 2 GiB, and torch's convolutions on a processor
-(oneDNN) have only a reference kernel for tensors of that size, which takes minutes a layer.
+``python benchmarks/activations.py`` starts that many processes of one thread, one mesh after the other, and writes
+``benchmarks/results/activations.json``. Kept are the tensors that autograd holds after a forward pass, except
+parameters. The peak is that of the process's memory in a forward and a backward pass, less what it held before; the
+first pass, in which libraries fill their buffers, is not counted. The results also hold what ``hpcbench plan`` counts.
+Numbers are float32, except for CosmoFlow at 256^3: its first activation would have 2 GiB, and torch's convolutions on a
+processor (oneDNN) have only a reference kernel for tensors of that size, which takes minutes per layer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MESHES = ("1", "2", "4", "2x2")
 
 
 def work(mesh_name: str, case: str, path: Path) -> None:
-    """What each process does: rank 0 writes what the rank with the most keeps."""
+    """Do the work of one process; rank 0 writes what the rank that keeps the most keeps."""
     torch.set_num_threads(1)
     group = connect(detect(os.environ), "cpu")
     name, settings = CASES[case]
@@ -81,7 +81,7 @@ def main() -> None:
     if options.rank:
         work(options.rank[0], options.rank[1], Path(options.rank[2]))
         return
-    # So that glibc returns freed tensors at once, and the process's memory is what it holds.
+    # glibc then returns freed tensors at once, and the process's memory is what it holds.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     results: dict[str, Any] = {"batch": 1}
     for case in options.cases:

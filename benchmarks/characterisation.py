@@ -1,8 +1,8 @@
 """Least bytes, operations and footprint of both applications at the published size, beside the published ones.
 
-``python benchmarks/characterisation.py`` counts, on tensors without data, and prints the tables of
-docs/characterisation.md: what a step of a V100 was seen to do (Ibrahim et al., PMBS 2021), what is counted here, and
-each difference by a count of its own. What is left has no cause here.
+``python benchmarks/characterisation.py`` counts on tensors without data, and prints the tables of
+docs/characterisation.md: what a step was observed to do on a V100 (Ibrahim et al., PMBS 2021), what is counted here,
+and each difference by a count of its own. The remainder has no known cause here.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ Compute, mixed precision; GiB per sample."""
 
 @dataclass(frozen=True)
 class Line:
-    """What one count adds."""
+    """What one count contributes."""
 
     what: str
     value: float
     counted: bool = True
-    """Whether it is a part of the sum; else the published number, or what is left."""
+    """Whether it is part of the sum; if not, it is the sum, the published number, or what is left."""
 
 
 def operations_of(application: str, precision: str, batch: int) -> list[Operation]:
-    """The operations of a pass at the published size."""
+    """Return the operations of a pass at the published size."""
     found = find_application(application)
     config = resolve(found, "mlperf", overrides={"train.precision": precision})
     recorder = OperationRecorder()
@@ -54,7 +54,7 @@ def operations_of(application: str, precision: str, batch: int) -> list[Operatio
 
 
 def flop_lines(application: str, tile: Tile = SMALLEST_TILE) -> list[Line]:
-    """Operations of a sample, each part counted from shapes, at the batch of the published recipe."""
+    """Operations per sample at the batch of the published recipe, each part counted from shapes."""
     found = find_application(application)
     batch = resolve(found, "mlperf").train.local_batch_size
     operations = operations_of(application, "bf16-mixed", batch)
@@ -73,7 +73,7 @@ def flop_lines(application: str, tile: Tile = SMALLEST_TILE) -> list[Line]:
 
 
 def footprint_lines(application: str) -> list[Line]:
-    """Bytes of the activations of a sample in GiB, each written once."""
+    """Size in GiB of the activations of a sample, each written once."""
     mixed = written(application, "bf16-mixed")
     lines = [Line("activations that the suite's model writes, bf16-mixed", mixed)]
     if application == "cosmoflow":
@@ -82,7 +82,7 @@ def footprint_lines(application: str) -> list[Line]:
 
 
 def cosmoflow_lines(mixed: float) -> list[Line]:
-    """From the suite's model to the published one: each step is a count of a model or of a part of it."""
+    """From the suite's model to the published one: each step counts a model or a part of it."""
     indices = written("cosmoflow", "bf16-mixed", pooling_indices)
     with as_published():
         published, cast = (written("cosmoflow", "bf16-mixed", kind) for kind in (everything, copies))
@@ -96,14 +96,14 @@ def cosmoflow_lines(mixed: float) -> list[Line]:
 
 
 def closed(lines: list[Line], published: float) -> list[Line]:
-    """The counts with their sum, the published number, and what is left of it."""
+    """The counts with their sum, the published number, and what is left."""
     whole = sum(line.value for line in lines)
     return [*lines, Line("together", whole, counted=False), Line("published", published, counted=False),
             Line("left", published - whole, counted=False)]  # fmt: skip
 
 
 def written(application: str, precision: str, part: Callable[[Operation], float] | None = None) -> float:
-    """GiB of a sample that the forward pass writes, or a part of it: what grows with the batch."""
+    """GiB per sample that the forward pass writes, or a part of them: what grows with the batch."""
     once, twice = (operations_of(application, precision, batch) for batch in (1, 2))
     if part is None or part is everything:
         return made_by(once, twice) / GIB
@@ -117,12 +117,12 @@ def everything(operation: Operation) -> float:
 
 
 def copies(operation: Operation) -> float:
-    """What an operation writes where it copies."""
+    """What an operation writes if it is a copy, else 0."""
     return operation.written_bytes if operation.kind == "copy" else 0.0
 
 
 def pooling_indices(operation: Operation) -> float:
-    """The positions that maximum pooling writes beside its maxima: an int64 for each number of 2 or 4 bytes."""
+    """The positions that max pooling writes beside its maxima: an int64 for each number of 2 or 4 bytes."""
     if operation.name != "max_pool3d_with_indices":
         return 0.0
     number = operation.inputs[0].dtype.itemsize
@@ -148,7 +148,7 @@ def as_published() -> Iterator[None]:
 
 
 def tables() -> str:
-    """Both applications as Markdown."""
+    """Return the tables of both applications as Markdown."""
     parts = []
     for application in PUBLISHED:
         flops, larger = flop_lines(application), flop_lines(application, COMMON_TILE)[-1].value
@@ -167,7 +167,7 @@ def tables() -> str:
 
 
 def rows(lines: list[Line], unit: float) -> list[str]:
-    """A table."""
+    """Return the rows of a table."""
     published = lines[-2].value
     found = ["| count | value | of the published |", "|---|---:|---:|"]
     for line in lines:
@@ -178,12 +178,12 @@ def rows(lines: list[Line], unit: float) -> list[str]:
 
 
 def shown(value: float, unit: float, published: float) -> str:
-    """A value with its share of the published one."""
+    """Format a value with its share of the published one."""
     return f"{value / unit:,.1f} GFLOP ({100 * value / published:.1f} %)"
 
 
 def main() -> int:
-    """Print the tables; 1 where the page has others."""
+    """Print the tables; return 1 if those on the page differ."""
     text, page = tables(), (ROOT / "docs" / "characterisation.md").read_text(encoding="utf-8")
     print(text)
     missing = [line for line in text.splitlines() if line not in page]

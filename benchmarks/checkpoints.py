@@ -1,15 +1,16 @@
 """Checkpoints of CosmoFlow with AdamW: how long they hold the training, and their bandwidth against plain file access.
 
-``python benchmarks/checkpoints.py`` writes ``benchmarks/results/checkpoints.json``. Five comparisons, in turns:
+``python benchmarks/checkpoints.py`` writes ``benchmarks/results/checkpoints.json``. There are five comparisons, each
+with its two sides in turn:
 
 - write: gather, serialise, checksum, and wait for the disk, against a plain write of as many bytes and one fsync;
 - read: verify and unpack, against a plain read of the file, both without the page cache;
 - copy: the stall of an asynchronous checkpoint, against numpy's copy of as many bytes, from memory to memory;
-- stall: the training held by an asynchronous checkpoint, against a synchronous one;
+- stall: the time that an asynchronous checkpoint holds the training, against a synchronous one;
 - loop: steps while a checkpoint is written, against the same steps alone, by the clock, and by the processor time of
-  the training's own thread, which says what the writer costs it beside the cores.
+  the training's own thread, which shows what the writer costs it besides cores.
 
-The disk limits the first two, the memory the third. Data are on the file system of ``--folder``.
+The disk limits the first two, memory the third. Data are on the file system of ``--folder``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ STEPS = 40
 
 
 def training() -> Checkpoint:
-    """The state of CosmoFlow as published, after a step of AdamW."""
+    """Return the state of CosmoFlow as published, after a step of AdamW."""
     application = find_application("cosmoflow")
     model = application.module("model").build_model(resolve(application, "mlperf"))
     optimizer = create_optimizer(OptimConfig(name="adamw"), [{"params": list(model.parameters())}], "cpu")
@@ -52,7 +53,7 @@ def training() -> Checkpoint:
 
 
 def plain_write(path: Path, data: memoryview) -> float:
-    """Seconds to write ``data`` to a new file and have it on the disk."""
+    """Return the seconds to write ``data`` to a new file and have it on disk."""
     start = time.perf_counter()
     with path.open("wb", buffering=0) as file:
         while len(data):
@@ -62,7 +63,7 @@ def plain_write(path: Path, data: memoryview) -> float:
 
 
 def plain_read(path: Path) -> float:
-    """Seconds to read a file in pieces."""
+    """Return the seconds to read a file in pieces."""
     buffer = bytearray(PIECE)
     start = time.perf_counter()
     with path.open("rb", buffering=0) as file:
@@ -72,20 +73,20 @@ def plain_read(path: Path) -> float:
 
 
 def forget(path: Path) -> None:
-    """Take a file out of the page cache."""
+    """Drop a file from the page cache."""
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def clock_of(call: Callable[[], object]) -> float:
-    """Seconds of a call."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 def in_turns(rounds: int, ours: Callable[[], float], peer: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """What both report, ``rounds`` times, the order changing every round, after one call of each to warm up."""
+    """Return what both report in ``rounds`` rounds of changing order, after one call of each to warm up."""
     found: tuple[list[float], list[float]] = ([], [])
     for number in range(-1, rounds):
         for side in (0, 1) if number % 2 else (1, 0):
@@ -96,14 +97,14 @@ def in_turns(rounds: int, ours: Callable[[], float], peer: Callable[[], float]) 
 
 
 class Steps:
-    """A training that only computes, on one thread; the time of its last steps."""
+    """A training that only computes, on one thread; it keeps the processor time of its last steps."""
 
     def __init__(self) -> None:
         self._weights = torch.randn(512, 512)
         self.processor_s = 0.0
 
     def __call__(self) -> float:
-        """Seconds of some steps."""
+        """Take some steps, and return their seconds."""
         state = torch.randn(512, 512)
         start, busy = time.perf_counter(), time.thread_time()
         for _ in range(STEPS):
@@ -114,7 +115,7 @@ class Steps:
 
 
 def measure(folder: Path, rounds: int) -> dict[str, Paired | int]:
-    """All comparisons."""
+    """Make all comparisons."""
     content = training()
     size = tree_bytes(vars(content))
     writer = CheckpointWriter(folder / "checkpoints", 1, Group(Launch(), torch.device("cpu"), None))
@@ -150,7 +151,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Paired | int]:
 
 
 def loops(writer: CheckpointWriter, content: Checkpoint, rounds: int) -> dict[str, Paired | int]:
-    """Steps beside the writer against steps alone."""
+    """Compare steps beside the writer with steps alone."""
     steps = Steps()
     busy: dict[str, list[float]] = {"beside": [], "alone": []}
 

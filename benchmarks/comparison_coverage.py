@@ -1,11 +1,11 @@
 """How often comparisons of series, and trends of the spread between seeds, are right, by simulated convergence studies.
 
 ``python benchmarks/comparison_coverage.py`` writes ``benchmarks/results/comparison_coverage.json``. Epochs have a gamma
-distribution about 3, 6, 9, ... at the batches of a study, and are known between eight evaluations an epoch. Of equal
-series at most 5 % may be told apart; the interval of a ratio of 1.4 holds it in at least 90 % of studies; the ratio
-that is said to be detectable is found in 70 to 90 %. A trend of the spread is seen in at most 5 % of studies without
-one, and its interval holds the truth in at least 90 %. Three standard errors of so many studies are allowed. Exit code
-1 where a setting misses its bound.
+distribution about 3, 6, 9, ... at the batches of a study, and are known to lie between two of eight evaluations per
+epoch. At most 5 % of equal series may be found different; the interval of a ratio of 1.4 contains it in at least 90 %
+of studies; the ratio that is said to be detectable is found in 70 to 90 %. A trend of the spread is seen in at most 5 %
+of studies without one, and its interval contains the truth in at least 90 %. Three standard errors of that many studies
+are allowed. The exit code is 1 if a setting misses its bound.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ RATIO, GROWTH = 1.4, 3.0
 
 @dataclass(frozen=True)
 class Setting:
-    """A study that is simulated."""
+    """A simulated study."""
 
     seeds: int
     batches: int
     spread: float
     cut: float = math.inf
-    """Epochs after which runs end, target or not."""
+    """Epochs after which runs end, whether they reached the target or not."""
 
     def epochs(self, random: np.random.Generator, batch: int, times: float = 1.0, spread: float = 0.0) -> list[float]:
-        """Exact epochs of the seeds at the batch number ``batch``."""
+        """Draw the exact epochs of the seeds at batch number ``batch``."""
         shape = (spread or self.spread) ** -2
         return list(3 * batch * times * random.gamma(shape, 1 / shape, self.seeds))
 
     def runs(self, random: np.random.Generator, batch: int, times: float) -> list[EpochRun]:
-        """What the evaluations say of them."""
+        """Return what the evaluations say about the epochs of runs at batch number ``batch``."""
         found = []
         for epochs in self.epochs(random, batch, times):
             up_to = math.ceil(epochs / STEP) * STEP
@@ -59,14 +59,14 @@ class Setting:
         return found
 
     def strata(self, random: np.random.Generator, ratio: float) -> list[tuple[list[EpochRun], list[EpochRun]]]:
-        """Two series whose epochs have this ratio."""
+        """Return two series whose epochs have this ratio."""
         return [
             (self.runs(random, batch, ratio), self.runs(random, batch, 1.0)) for batch in range(1, self.batches + 1)
         ]
 
 
 def comparison(setting: Setting, trial: int) -> tuple[bool, bool, float, float, float]:
-    """Whether equal series differ, whether the interval holds the ratio; its ends, and the detectable ratio."""
+    """Whether equal series differ, whether the interval contains the ratio, its ends, and the detectable ratio."""
     random = np.random.default_rng([trial, setting.seeds, setting.batches])
     equal = p_value(setting.strata(random, 1.0)) <= LEVEL
     found = compare(setting.strata(random, RATIO))
@@ -82,7 +82,7 @@ def is_found(setting: Setting, ratio: float, trial: int) -> bool:
 
 
 def trend(setting: Setting, growth: float, trial: int) -> tuple[bool, bool]:
-    """Whether a trend of the spread is seen, and whether its interval holds the growth."""
+    """Whether a trend of the spread is seen, and whether its interval contains the growth."""
     random = np.random.default_rng([trial, setting.seeds, round(growth), 2])
     rows = []
     for batch in range(1, setting.batches + 1):
@@ -94,7 +94,7 @@ def trend(setting: Setting, growth: float, trial: int) -> tuple[bool, bool]:
 
 
 def measure(setting: Setting, trials: int, pool: ProcessPoolExecutor) -> dict[str, Any]:
-    """All shares of one setting."""
+    """Measure all shares of one setting."""
     found = list(pool.map(partial(comparison, setting), range(trials), chunksize=10))
     equal, held, low, high, detectable = (np.array(each) for each in zip(*found, strict=True))
     ratio = float(np.median(detectable))
@@ -115,7 +115,7 @@ def measure(setting: Setting, trials: int, pool: ProcessPoolExecutor) -> dict[st
 
 
 def misses(entry: dict[str, Any]) -> list[str]:
-    """Which bounds a setting misses, beyond three standard errors."""
+    """List the bounds that a setting misses by more than three standard errors."""
     allow = 3 / math.sqrt(entry["trials"])
     most = LEVEL + allow * math.sqrt(LEVEL * (1 - LEVEL))
     least = LEAST - allow * math.sqrt(LEAST * (1 - LEAST))

@@ -1,9 +1,9 @@
-"""What it costs to check the first read of every staged file: an epoch of warm reads with the check and without.
+"""The cost of checking the first read of every staged file: an epoch of warm reads with the check and without.
 
 ``python benchmarks/first_reads.py`` writes ``benchmarks/results/first_reads.json``. Each application's own samples of
-the published size are simulated, staged to ``--place``, and read there from memory by the loader of a training, inline:
-read, decoded, converted and stacked to batches of two. With the check every read of an epoch is a first one, and the
-manifest is read as well. Both take turns; a ratio is the time with the check over that without.
+the published size are simulated, staged to ``--place``, and read there from memory by the training's loader, inline:
+read, decoded, converted and stacked into batches of two. With the check every read of an epoch is a first read, and the
+manifest is read as well. The two alternate; a ratio is the time with the check over the time without.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BOUND = 1.05
 
 
 def reader(name: str, form: str, folder: Path) -> Callable[[bool], Callable[[], None]]:
-    """Makes an epoch of reads, checked or not, of ``SAMPLES`` that are staged below ``folder``."""
+    """Return a function that makes an epoch of reads, checked or not, of ``SAMPLES`` staged below ``folder``."""
     application = find_application(name)
     common = {
         "data.root": str(folder / "source"), "data.format": form, "simulate.train_samples": SAMPLES[name],

@@ -1,9 +1,9 @@
 """Speed of reading a gzip CosmoFlow TFRecord against Python's gzip and the tfrecord package, and the cost of a span.
 
 ``python benchmarks/formats.py`` writes ``benchmarks/results/formats.json``. The sample has the published size,
-128^3 x 4 int16 counts, and is compressed at level 6 by zlib, as the published files are. Each way reads the file
-(from the page cache), decompresses it, and gives the counts as an array and the label; ours and the peer with
-Python's gzip verify both CRC32C values, the tfrecord package verifies none.
+128^3 x 4 int16 counts, and is compressed by zlib at level 6, as the published files are. Each way reads the file
+(from the page cache), decompresses it, and returns the counts as an array and the label; our reader and the peer with
+Python's gzip verify both CRC32C values, the tfrecord package verifies neither.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHAPE = (128, 128, 128, 4)
 
 
 def clustered_counts(seed: int, per_cell: float = 1.0) -> npt.NDArray[np.int16]:
-    """Poisson counts of a lognormal field with power ~ k^-1.5 that grows from channel to channel, of ``SHAPE``."""
+    """Poisson counts (``SHAPE``) of a lognormal field with power ~ k^-1.5 that grows from channel to channel."""
     random = np.random.default_rng(seed)
     size = SHAPE[0]
     axis = np.fft.fftfreq(size) * size
@@ -66,7 +66,7 @@ def unpack(features: dict[str, Any]) -> Sample:
 
 
 def span_cost_s(rounds: int, spans_per_round: int = 20_000) -> float:
-    """Median processor seconds for one span around nothing."""
+    """Median processor seconds of one empty span."""
     costs = []
     for _ in range(rounds):
         timer = PhaseTimer()

@@ -1,11 +1,11 @@
-"""How often the 95 % intervals of E_min and B_crit hold the truth, by simulated convergence studies.
+"""How often the 95 % intervals of E_min and B_crit contain the truth, by simulated convergence studies.
 
 ``python benchmarks/interval_coverage.py`` writes ``benchmarks/results/interval_coverage.json``. Each setting is 300
-studies with seven batches of 4 to 256 samples, E_min 2 and B_crit 60, evaluated eight times an epoch: 3 or 10 seeds
+studies with seven batches of 4 to 256 samples, E_min 2 and B_crit 60, evaluated eight times per epoch: 3 or 10 seeds
 whose epochs spread by 5 or 20 % of their mean (a gamma distribution), with nothing else, with all runs cut at six
-epochs (the largest two batches, 30 % of the runs, miss the target), or with batches that scatter by 15 % beside their
-seeds (log-normal). Beside them, without a bound, are studies evaluated after whole epochs alone, and some whose runs
-that missed the target are left out. Exit code 1 where a setting misses its bound.
+epochs (the largest two batches, 30 % of the runs, miss the target), or with batches that scatter by 15 % in addition
+to their seeds (log-normal). Two more settings, without a bound, are studies evaluated only after whole epochs, and
+studies without the runs that missed the target. The exit code is 1 if a setting misses its bound.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Setting:
 
     @property
     def words(self) -> str:
-        """The setting in a line."""
+        """Describe the setting in a line."""
         more = "" if self.evaluations_per_epoch == 8 else ", evaluated after whole epochs"
         more += ", without the runs that missed the target" if self.leave_out else ""
         return f"{self.seeds} seeds, spread {self.spread:.0%}, {self.kind}{more}"
 
     def simulate(self, trial: int) -> list[EpochRun]:
-        """The runs of one study."""
+        """Simulate the runs of one study."""
         random = np.random.default_rng([trial, self.seeds, round(100 * self.spread)])
         found, step = [], 1 / self.evaluations_per_epoch
         for batch in BATCHES:
@@ -67,7 +67,7 @@ class Setting:
 
 
 def study(setting: Setting, trial: int) -> tuple[float, ...]:
-    """B_crit, and the ends of both intervals."""
+    """Simulate and fit a study; return B_crit and the ends of both intervals."""
     fit = fit_epochs(setting.simulate(trial))
     return fit.b_crit, *fit.e_min_interval, *fit.b_crit_interval
 

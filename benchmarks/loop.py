@@ -1,16 +1,16 @@
 """The whole training loop against bare steps of the same model, paired, and the peak memory of both.
 
 ``python benchmarks/loop.py [--rounds 9] [--only cosmoflow|deepcam] [--steps N]`` writes
-``benchmarks/results/loop.json``. Exits with 1 where a median, or the memory, is beyond its bound, which the last line
-says.
+``benchmarks/results/loop.json``. It exits with 1 if a median, or the memory, is beyond its bound; the last line says
+so.
 
 The loop is ``hpcbench.train.loop.Trainer.train_part`` on the run that ``hpcbench train`` opens, on simulated data in
 the published format: shuffling, reading (gzip TFRecords with checksums, HDF5), preparing and stacking the batch,
 dropout keys, forward, loss, backward, gradient reducer, schedule, optimizer, phases, progress, and the losses of the
-epoch in ``steps.csv``. Evaluation and checkpoints, which bare steps have no counterpart of, are outside. A bare step
+epoch in ``steps.csv``. Evaluation and checkpoints, which have no counterpart in bare steps, are excluded. A bare step
 has its prepared tensors in memory: forward, loss, backward, optimizer, gradients dropped; same model, optimizer and
 precision. A step with its input also reads and prepares its batch first, sample by sample, as any script would: on
-cores that all compute, that time is nobody's to save, and what the loop takes beyond it is the loop's own.
+cores that all compute, nobody can save that time, and what the loop takes beyond it is the loop's own.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ from staging.ranks.launch import detect
 from staging.ranks.signals import Interrupts
 
 STEPS = {"cosmoflow": 32, "deepcam": 4}
-"""Steps of an epoch by default. Presets have more, so that what an epoch costs once, such as the wait for its first
+"""Steps per epoch by default. Presets have more, so a cost that an epoch has once, such as the wait for its first
 batch, weighs more here than in a real run."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "cosmoflow": {"data.sample_size": 64, "simulate.universe_size": 64},
     "deepcam": {"data.height": 192, "data.width": 288, "optim.name": "adamw"},
 }
 BOUND, MEMORY_BOUND = 1.05, 1.10
-"""The most that the median time of the loop, and its peak memory, may be over those of what it is compared with."""
+"""Largest allowed ratios of the loop's median time, and of its peak memory, to those of what it is compared with."""
 READY = 2
-"""Batches that bare steps keep in memory and take in turns. With all of an epoch the loop would seem to need less."""
+"""Batches that bare steps keep in memory and use in turn. With a whole epoch's the loop would seem to need less."""
 Step = Callable[[], None]
 
 
 def configuration(name: str, root: Path) -> RunConfig:
-    """The run of application ``name`` at its default width, batch 2, one thread per ``OMP_NUM_THREADS``."""
+    """Return a run of application ``name`` at its default width, batch 2, with ``OMP_NUM_THREADS`` threads."""
     samples = 2 * STEPS[name]
     common = {
         "data.root": str(root), "simulate.train_samples": samples, "simulate.validation_samples": 2,
@@ -74,7 +74,7 @@ def configuration(name: str, root: Path) -> RunConfig:
 
 @contextmanager
 def opened(name: str, root: Path, folder: Path) -> Iterator[Trainer]:
-    """The run as ``hpcbench train`` has it when its clock starts."""
+    """Open the run as ``hpcbench train`` has it when its clock starts."""
     config = configuration(name, root)
     with Interrupts() as interrupts, connect_ranks(detect(os.environ), config) as ranks:
         trainer = set_up(find_application(name), config, ranks, PhaseTimer(), interrupts, folder, resume=False)
@@ -85,7 +85,7 @@ def opened(name: str, root: Path, folder: Path) -> Iterator[Trainer]:
 
 
 def loop_epoch(trainer: Trainer) -> Step:
-    """One epoch of the training loop."""
+    """Return a function that runs one epoch of the training loop."""
 
     def epoch() -> None:
         state = trainer.state
@@ -98,7 +98,7 @@ def loop_epoch(trainer: Trainer) -> Step:
 
 
 def bare_epoch(trainer: Trainer) -> Step:
-    """As many bare steps as an epoch has, on batches that are ready."""
+    """Return a function that makes as many bare steps as an epoch has, on prepared batches."""
     keys, step = keys_of_epoch(trainer), bare_step(trainer)
     read, prepare = BatchLoader(trainer.data.training, 0, pin=False).reader.read, trainer.run.task.prepare
     batches = trainer.data.batches_of_epoch(1)
@@ -112,7 +112,7 @@ def bare_epoch(trainer: Trainer) -> Step:
 
 
 def input_epoch(trainer: Trainer) -> Step:
-    """The same steps, each of which reads and prepares its batch first."""
+    """Return a function that makes the same steps, but reads and prepares each batch first."""
     keys, step = keys_of_epoch(trainer), bare_step(trainer)
     read, prepare = BatchLoader(trainer.data.training, 0, pin=False).reader.read, trainer.run.task.prepare
     batches = trainer.data.batches_of_epoch(1)
@@ -125,12 +125,12 @@ def input_epoch(trainer: Trainer) -> Step:
 
 
 def keys_of_epoch(trainer: Trainer) -> list[Tensor]:
-    """What dropout and augmentation draw from, batch by batch."""
+    """The keys that dropout and augmentation draw from, batch by batch."""
     return [sample_keys(trainer.run.seed, 1, torch.from_numpy(each)) for each in trainer.data.batches_of_epoch(1)]
 
 
 def bare_step(trainer: Trainer) -> Callable[[Tensor, Tensor, Tensor], None]:
-    """Forward, loss, backward, optimizer: nothing that a training could do without."""
+    """Return a step of forward, loss, backward and optimizer: nothing that training could do without."""
     run, step = trainer.run, trainer.step
     model, optimizer, task = step.model.train(), step.optimizer.optimizer, run.task
     half = run.precision.name == "bf16-mixed"
@@ -150,7 +150,10 @@ KINDS: dict[str, Callable[[Trainer], Step]] = {"loop": loop_epoch, "bare": bare_
 
 
 def measure(name: str, root: Path, folder: Path, rounds: int) -> dict[str, Any]:
-    """All ways in turns in one process, on one model and optimizer; then the memory of two, each in its own process."""
+    """Time all ways in turn, in one process with one model and optimizer.
+
+    Then measure the memory of two of them, each in a process of its own.
+    """
     with opened(name, root, folder / "all") as trainer:
         trainer.step.model.train()
         epochs = {kind: make(trainer) for kind, make in KINDS.items()}
@@ -189,7 +192,7 @@ def measure(name: str, root: Path, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def beyond_bounds(results: dict[str, Any]) -> list[str]:
-    """Which figures of which applications are beyond their bound."""
+    """List the figures, by application, that are beyond their bounds."""
     figures = {
         f"{name} {words}": (value, bound)
         for name, found in results.items()
@@ -203,13 +206,13 @@ def beyond_bounds(results: dict[str, Any]) -> list[str]:
 
 
 def ratios(found: Paired) -> dict[str, float]:
-    """Round by round: median, least and largest."""
+    """Ratios round by round: median, smallest and largest."""
     values = [slow / fast for slow, fast in zip(found.peer_s, found.ours_s, strict=True)]
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def work(name: str, kind: str, root: str, folder: str) -> None:
-    """Epochs of one kind in this process, one for each line of the standard input."""
+    """Run epochs of one kind in this process, one for each line of standard input."""
     out = answers()
     with opened(name, Path(root), Path(folder)) as trainer:
         trainer.step.model.train()
@@ -221,7 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", choices=list(STEPS))
-    parser.add_argument("--steps", type=int, help="of an epoch, for both applications")
+    parser.add_argument("--steps", type=int, help="steps per epoch, for both applications")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

@@ -1,15 +1,15 @@
 """A step of LAMB and LARS over DeepCAM's 301 tensors against torch's fused AdamW, and timm's and another LAMB.
 
-``python benchmarks/optimizers.py`` writes ``benchmarks/results/optimizers.json``, or ``optimizers_gpu.json`` where
-torch finds an accelerator; there every step is timed as it is and captured in a graph. All take turns in one process,
-on parameters of their own. Before each step the gradients are made anew, with a global norm above 1, so that clipping,
-which changes them, is always at work. Beside the clock there is processor time, which busy neighbours disturb less.
-``timm`` is compared where it is installed (its module alone is loaded, without what the package imports). Memory is
-that of a step with its parameters, state and buffers; what loading and compiling its code took is given apart.
+``python benchmarks/optimizers.py`` writes ``benchmarks/results/optimizers.json``, or ``optimizers_gpu.json`` if torch
+finds an accelerator; there every step is timed both as it is and captured in a graph. All alternate in one process, on
+parameters of their own. Before each step the gradients are refilled, with a global norm above 1, so that clipping,
+which changes them, is always active. Processor time, which busy neighbours disturb less, is given beside the clock.
+``timm`` is compared if it is installed (only its module is loaded, without what the package imports). Memory is that of
+a step with its parameters, state and buffers; what loading and compiling its code took is given separately.
 
 What limits a step: AdamW reads weight, gradient and two moments and writes three of them, 7 passes over memory. LAMB
-with clipping takes 11: the gradients' norm first, and the update's before it may change a weight, which is partly in
-the cache. Without compiled loops (Numba, Triton) the update and the norms are passes of their own.
+with clipping takes 11: the gradients' norm comes first, and the update's norm before a weight may change, with the
+weight partly in the cache. Without compiled loops (Numba, Triton) the update and the norms are separate passes.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ PASSES = {"adamw": 7, "lamb": 11}
 
 
 def shapes() -> tuple[list[torch.Size], list[str | None]]:
-    """The shapes of DeepCAM's parameters, and which are biases and norms."""
+    """Return the shapes of DeepCAM's parameters, and which are biases and norms."""
     model = apps.deepcam.model.build_model(apps.deepcam.config.Config())
     kinds = parameter_kinds(model)
     return [parameter.shape for parameter in model.parameters()], [kinds.get(each) for each in model.parameters()]
 
 
 def weights(sizes: list[torch.Size], device: torch.device) -> list[nn.Parameter]:
-    """Parameters of these shapes with gradients, the same at every call."""
+    """Make parameters of these shapes with gradients, the same at every call."""
     torch.manual_seed(0)
     made = [nn.Parameter(torch.randn(size).mul_(0.05).to(device)) for size in sizes]
     for parameter in made:
@@ -63,7 +63,7 @@ def weights(sizes: list[torch.Size], device: torch.device) -> list[nn.Parameter]
 
 
 def fill_gradients(optimizer: Optimizer) -> None:
-    """Gradients of a global norm of about 75."""
+    """Fill the gradients to a global norm of about 75."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             assert parameter.grad is not None
@@ -71,7 +71,7 @@ def fill_gradients(optimizer: Optimizer) -> None:
 
 
 def timm_lamb() -> type[Optimizer] | None:
-    """timm's LAMB, if it is installed; its package is not run, since that imports torchvision."""
+    """timm's LAMB, if it is installed; the package itself is not imported, since that imports torchvision."""
     spec = importlib.util.find_spec("timm")
     if spec is None or spec.submodule_search_locations is None:
         return None
@@ -88,7 +88,7 @@ Builder = Callable[[list[torch.Size], list[str | None]], Optimizer]
 
 
 def builders(device: torch.device) -> dict[str, Builder]:
-    """What makes each optimizer with parameters of its own, of these shapes and kinds."""
+    """Return functions that make each optimizer with its own parameters, of given shapes and kinds."""
     capturable = device.type != "cpu"
 
     def ours(name: str, sizes: list[torch.Size], kinds: list[str | None]) -> Optimizer:
@@ -111,7 +111,7 @@ def builders(device: torch.device) -> dict[str, Builder]:
 def in_turns(
     ways: dict[str, Callable[[], Any]], made: dict[str, Optimizer], rounds: int, synchronize: Callable[[], None]
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Seconds of the clock and of the processor of each way in each round, after three steps of each to warm up."""
+    """Clock and processor seconds of each way in each round, after three steps of each to warm up."""
     clock: dict[str, list[float]] = {name: [] for name in ways}
     processor: dict[str, list[float]] = {name: [] for name in ways}
     names = list(ways)
@@ -130,7 +130,7 @@ def in_turns(
 
 
 def captured(optimizer: Optimizer) -> Callable[[], None]:
-    """A step replayed from a graph."""
+    """Capture a step in a graph; return its replay."""
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     fill_gradients(optimizer)
     side.wait_stream(torch.cuda.current_stream())
@@ -143,7 +143,7 @@ def captured(optimizer: Optimizer) -> Callable[[], None]:
 
 
 def comparisons(clock: dict[str, list[float]], bound: float, tail: str = "") -> dict[str, Paired]:
-    """Each way against the fused AdamW, and nvlamb against the other LAMBs."""
+    """Compare each way with the fused AdamW, and nvlamb with the other LAMBs."""
     found = {}
     for name in ("nvlamb", "lamb", "lars"):
         asked = None if name == "lars" else 1 / bound
@@ -162,14 +162,14 @@ def state_bytes(optimizer: Optimizer) -> int:
 
 
 def peak_bytes_of(name: str) -> tuple[int, int]:
-    """Memory that the code of a step takes, and peak of three steps with all they need, in a process of its own."""
+    """Memory of the code of a step, and peak of three steps with all that they need, in a process of its own."""
     command = [sys.executable, str(Path(__file__).resolve()), "--peak-of", name]
     code, peak = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-2:]
     return int(code), int(peak)
 
 
 def measure_peak(name: str, device: torch.device) -> tuple[int, int]:
-    """The same in this process: what a step of a few numbers adds to memory, and then the step of the model."""
+    """Measure in this process: what a step over a few numbers adds to memory, and then the step of the model."""
     AdamW([nn.Parameter(torch.ones(8, device=device))], fused=True).step()
     start = occupied(device)
     build = builders(device)

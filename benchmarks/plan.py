@@ -1,13 +1,13 @@
 """Time and memory of reading a dataset index and planning from it, up to 5,000,000 entries, and of the whole command.
 
-``python benchmarks/plan.py`` writes ``benchmarks/results/plan.json``. Each figure is of a fresh process that reads an
-index from the page cache and makes the plan with most work: shard by exchange over 128 nodes of 8 ranks, all sizes
-different. ``pairs`` are npy files, two for each sample, that share a home. Memory is the peak after both over what the
-process had before, with all modules loaded. Processor seconds are shown too: busy neighbours disturb them less.
+``python benchmarks/plan.py`` writes ``benchmarks/results/plan.json``. Each figure is from a fresh process that reads an
+index from the page cache and makes the plan with the most work: shard by exchange over 128 nodes of 8 ranks, all sizes
+different. ``pairs`` are npy files, two per sample, that share a home. Memory is the peak after both steps less what the
+process had before, with all modules loaded. Processor seconds are shown, too: busy neighbours disturb them less.
 
-``whole_command`` is ``mpiexec -n 2 python -m staging --plan-only`` of 500,000 files in folders of a thousand on a
-tmpfs, from its start to its end, with an index and by a walk, in turns with ``find``, which prints size, time and name
-of each.
+``whole_command`` is ``mpiexec -n 2 python -m staging --plan-only`` on 500,000 files in folders of a thousand on a
+tmpfs, from start to end, with an index and by a walk, alternating with ``find``, which prints size, time and name of
+each file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ENTRIES = (10_000, 100_000, 500_000, 1_000_000, 5_000_000)
 NODES, RANKS = 128, 8
 BOUND_ENTRIES, BOUND_S, BOUND_BYTES = 500_000, 3.0, 300e6
 COMMAND_BOUNDS_S = {"index": 1.0, "walk": 2.5}
-"""Of the median of the whole command."""
+"""Bounds on the median of the whole command."""
 KINDS = {
     "files": ("univ_ics_2019-03_a{0:09d}.tfrecord",),
     "pairs": ("univ_a{0:09d}_data.npy", "univ_a{0:09d}_label.npy"),
@@ -46,7 +46,7 @@ KINDS = {
 
 
 def listing(kind: str, entries: int) -> Listing:
-    """Files in folders of a thousand samples, of lognormal sizes around 2 MB, with checksums."""
+    """Return files in folders of a thousand samples, with lognormal sizes around 2 MB and checksums."""
     random = np.random.default_rng(2019)
     suffixes = KINDS[kind]
     samples = range(entries // len(suffixes))
@@ -80,7 +80,7 @@ def work(path: Path) -> dict[str, Any]:
 
 
 def measure(folder: Path, kind: str, entries: int, rounds: int) -> dict[str, Any]:
-    """The median round by time, each round in a process of its own."""
+    """Return the median round by time; each round runs in a process of its own."""
     path = folder / "dataset.index"
     write_index(path, listing(kind, entries))
     command = [sys.executable, str(Path(__file__).resolve()), "--worker", str(path)]
@@ -92,7 +92,7 @@ def measure(folder: Path, kind: str, entries: int, rounds: int) -> dict[str, Any
 
 
 def whole_command(memory: Path, rounds: int) -> dict[str, Any]:
-    """Seconds of the whole command with two ranks, and of ``find``, in turns after one warm-up each."""
+    """Measure seconds of the whole command with two ranks, and of ``find``, in turn after one warm-up each."""
     source, index = memory / "source", memory / "dataset.index"
     for number in range(BOUND_ENTRIES // 1000):
         folder = source / f"train/{number:06d}"
@@ -128,7 +128,7 @@ def whole_command(memory: Path, rounds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=3, help="processes for each size")
-    parser.add_argument("--largest", type=int, default=ENTRIES[-1], help="leave out what has more entries")
+    parser.add_argument("--largest", type=int, default=ENTRIES[-1], help="leave out sizes with more entries")
     parser.add_argument("--command-rounds", type=int, default=21, help="turns of the whole command; 0: leave it out")
     parser.add_argument("--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs for 500,000 empty files")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)

@@ -1,10 +1,10 @@
-"""The memory of a training step on a processor, measured, against what ``hpcbench plan`` counts.
+"""The measured memory of a training step on a processor, against what ``hpcbench plan`` counts.
 
 ``python benchmarks/planned_memory.py`` trains three sizes of both applications for three steps, each in a process of
-its own with one thread, and writes ``benchmarks/results/planned_memory.json``. Measured is the largest resident set
-less that before the model was built. Steps of the smallest model and of the optimizer go before, so that libraries and
-compiled kernels are there by then. The process allocates as ``hpcbench train`` does; with ``--held`` it is measured
-once more with an allocator that returns freed tensors at once, which tells the heap's part.
+its own with one thread, and writes ``benchmarks/results/planned_memory.json``. The measured value is the largest
+resident set less that before the model was built. Steps of the smallest model and of the optimizer come first, so that
+libraries and compiled kernels are already there. The process allocates as ``hpcbench train`` does; with ``--held`` it
+is measured once more with an allocator that returns freed tensors at once, which shows the heap's share.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ASKED = 0.10
 
 
 def worker(case: str, precision: str) -> None:
-    """Print what a process of one thread measures and plans, as JSON."""
+    """Print as JSON what a process of one thread measures and plans."""
     import psutil
     import torch
 
@@ -73,7 +73,7 @@ def worker(case: str, precision: str) -> None:
 
 
 def compile_optimizer(config: Any) -> None:
-    """A step on a parameter that is large enough for the compiled kernels, whose compiler takes 150 MB."""
+    """Take a step on a parameter that is large enough for the compiled kernels, whose compiler takes 150 MB."""
     import torch
 
     from hpcbench.optim.lamb import COMPILED_FROM
@@ -111,7 +111,7 @@ def train(application: Any, config: Any) -> None:
 
 
 def measured(case: str, precision: str, *, at_once: bool = False) -> dict[str, int]:
-    """What ``worker`` finds in a process of its own; ``at_once``: whose allocator returns freed tensors at once."""
+    """Run ``worker`` in a process of its own; with ``at_once`` its allocator returns freed tensors at once."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     use_huge_pages(environment)
     if at_once:
@@ -142,7 +142,7 @@ def main() -> None:
             found["planned_of_measured"] = found["planned"] / found["measured"]
             results[f"{case}, {precision}"] = found
             mib = {key: round(value / 2**20) for key, value in found.items() if key != "planned_of_measured"}
-            if options.cases == list(SIZES):  # at once, since the last ones take long
+            if options.cases == list(SIZES):  # after each case, since the last ones take long
                 write_results("planned_memory", {"asked": ASKED, "cases": results})
             print(f"{case}, {precision}: {found['planned_of_measured']:.3f} of measured; MiB {mib}", flush=True)
     missed = [case for case, found in results.items() if abs(found["planned_of_measured"] - 1) > ASKED]

@@ -1,7 +1,7 @@
-"""How far predictions are off: published results that the model has not seen, and steps and staging here.
+"""How far predictions are off: for published results that the model has not seen, and for steps and staging here.
 
 ``python benchmarks/prediction.py`` predicts the tuned A100 entries of MLPerf HPC v1.0 and v2.0 with one site left out,
-larger sizes of a system from its smallest, and v2.0 from v1.0, beside rules of one line. It prints the table and writes
+larger sizes of a system from its smallest, and v2.0 from v1.0, beside one-line rules. It prints the table and writes
 ``benchmarks/results/prediction.json``; this is arithmetic and takes seconds. A goal that is not met stays in the table.
 ``--here`` also predicts steps and staging of this machine from a characterisation and a probe, and then measures them.
 """
@@ -29,7 +29,7 @@ RECORD = RESULTS / "prediction.json"
 
 
 def percent(value: float | None) -> str:
-    """A share, or a dash."""
+    """Format a share in percent, or a dash."""
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
@@ -41,7 +41,7 @@ def line(row: Row) -> list[str]:
 
 
 def held_line(each: Held) -> list[str]:
-    """The cells of an entry that was held out."""
+    """The cells of a held-out entry."""
     found, values = predicted(each.forecast), truth(each.entry)
     errors = [f"{100 * (found[name].central / values[name] - 1):+.0f}" for name in found]
     return [
@@ -66,7 +66,7 @@ def show(found: Judgement) -> None:
     """Print the tables."""
     headers = ["what", "factor", "predictor", "n", "median", "90 %", "inside", "width", "goal", ""]
     print(table(headers, [line(row) for row in found.rows], right=headers[3:8], width=150))
-    print("\n90 %: the 90th percentile of errors; of larger sizes and next rounds the largest. inside: share of cases")
+    print("\n90 %: the 90th percentile of errors; for larger sizes and next rounds the largest. inside: share of cases")
     print("within the 80 % interval; width: median of the interval over the prediction.\n")
     headers = ["one site left out: errors in %", "time", "epoch", "epochs", "staging", "step", "epochs from", ""]
     print(table(headers, [held_line(each) for each in found.held], right=headers[1:6], width=130))
@@ -76,7 +76,7 @@ def show(found: Judgement) -> None:
 
 
 def published() -> dict[str, object]:
-    """Judge by published results, print, and return what is written."""
+    """Judge by published results, print the tables, and return what is written to the result file."""
     found = judge(model_entries(published_runs(), shipped_machines()))
     show(found)
     return {
@@ -88,7 +88,7 @@ def published() -> dict[str, object]:
 
 
 def held_object(each: Held) -> dict[str, object]:
-    """An entry that was held out: what was predicted, and what was true."""
+    """A held-out entry: what was predicted, and what was true."""
     factors = {
         name: {"predicted": found.central, "low": found.low, "high": found.high, "true": truth(each.entry)[name]}
         for name, found in predicted(each.forecast).items()
@@ -104,7 +104,7 @@ def pair_object(pair: Pair) -> dict[str, object]:
 
 
 def here(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Predict this machine, measure it, print both, and return what is written."""
+    """Predict this machine, measure it, print both, and return what is written to the result file."""
     with tempfile.TemporaryDirectory() as folder:
         rows = steps_here(options.preset, options.repeats, options.seconds, Path(folder))
     rows += staging_here(options.memory, options.disk, options.repeats, options.files, options.file_bytes)
@@ -118,9 +118,9 @@ def here(options: argparse.Namespace) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--here", action="store_true", help="also measure this machine; it must be idle (10 minutes)")
-    parser.add_argument("--preset", default="laptop", help="of the steps that are measured here")
+    parser.add_argument("--preset", default="laptop", help="preset of the steps that are measured here")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="for the steps of one measurement")
+    parser.add_argument("--seconds", type=float, default=4.0, help="seconds for the steps of one measurement")
     parser.add_argument("--memory", type=Path, default=Path("/dev/shm"))
     parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--files", type=int, default=300)

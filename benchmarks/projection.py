@@ -1,11 +1,11 @@
-"""How near a projected score comes to the published one, and how often its interval holds it.
+"""How close a projected score comes to the published one, and how often its interval contains it.
 
 ``python benchmarks/projection.py`` writes ``benchmarks/results/projection.json`` in seconds. Each closed time-to-train
-entry of CosmoFlow and DeepCAM of v1.0 and v2.0 that has a reference convergence point at its batch, or on both sides of
-it, is projected as ``hpcbench project`` does: from the rate of its first run alone, and the epochs of that point times
-what published entries of other sites took over theirs. Beside it stands the entry's score by the rules. Entries with
-the logged recipe of the point are told from others. The peer is the first run's own time to train: what one would
-expect who has made that run to its end.
+entry of CosmoFlow and DeepCAM in v1.0 and v2.0 with a reference convergence point at its batch, or on both sides of it,
+is projected as ``hpcbench project`` does: from the rate of its first run alone, and the epochs of that point times the
+ratios of published entries of other sites to their own points. The projection is compared with the entry's score by the
+rules. Entries with the logged recipe of the point are reported separately from others. The peer is the first run's own
+time to train: what someone who has completed that run would expect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MINUTE_S = 60.0
 
 @dataclass(frozen=True)
 class Judged:
-    """An entry beside its projection; minutes."""
+    """An entry beside its projection, in minutes."""
 
     entry: str
     reference_recipe: bool
@@ -45,22 +45,22 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """Of the projection, over the score."""
+        """Relative error of the projection against the score."""
         return abs(self.projected_min / self.score_min - 1)
 
     @property
     def peer_error(self) -> float:
-        """Of the first run's time, over the score."""
+        """Relative error of the first run's time against the score."""
         return abs(self.first_run_min / self.score_min - 1)
 
     @property
     def holds(self) -> bool:
-        """Whether the interval holds the score."""
+        """Whether the interval contains the score."""
         return self.low_min <= self.score_min <= self.high_min
 
 
 def entries() -> list[list[PublishedRun]]:
-    """The runs of each entry, in the order of their logs."""
+    """Return the runs of each entry, in the order of their logs."""
     groups: dict[tuple[object, ...], list[PublishedRun]] = {}
     for run in published_runs():
         assert isinstance(run, PublishedRun)
@@ -70,9 +70,9 @@ def entries() -> list[list[PublishedRun]]:
 
 
 def judged(runs: Sequence[PublishedRun], published: Sequence[ModelEntry]) -> Judged | None:
-    """The entry beside its projection, which knows no other of its site.
+    """Return the entry beside its projection, which uses no other entry of its site.
 
-    ``None`` without a point near its batch, a score, or parts of its first run.
+    Returns ``None`` without a point near its batch, a score, or the parts of its first run.
     """
     entry = Entry(list(runs))
     score(entry)
@@ -97,13 +97,13 @@ def judged(runs: Sequence[PublishedRun], published: Sequence[ModelEntry]) -> Jud
 
 
 def site_of(run: PublishedRun, published: Sequence[ModelEntry]) -> str | None:
-    """Where a run was made, as the entries have it."""
+    """Return the site of a run, as the entries name it."""
     where = (run.organization, run.system)
     return next((one.site for one in published if (one.organization, one.system) == where), run.organization)
 
 
 def costs_of(run: PublishedRun) -> Costs | None:
-    """As ``measured_costs.read_costs`` of a run folder: over all epochs but the first; ``None`` for fewer than two."""
+    """Like ``measured_costs.read_costs`` for a run folder: over all epochs but the first; ``None`` below two epochs."""
     parts = (run.training_s, run.first_epoch_s, run.evaluation_s, run.first_evaluation_s, run.rest_s, run.epochs)
     if run.train_samples is None or None in parts:
         return None
@@ -116,7 +116,7 @@ def costs_of(run: PublishedRun) -> Costs | None:
 
 
 def summary(each: Sequence[Judged]) -> dict[str, Any]:
-    """Errors over the score, and how many intervals hold it."""
+    """Summarise the relative errors, and how many intervals contain the score."""
     return {
         "entries": len(each),
         "median_error": statistics.median(one.error for one in each),

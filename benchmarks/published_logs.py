@@ -1,9 +1,9 @@
-"""How long thousands of published logs take to be read and scored, at first and again.
+"""How long it takes to read and score thousands of published logs, at first and again.
 
 ``python benchmarks/published_logs.py`` writes ``benchmarks/results/published_logs.json``. As many logs as
-MLPerf HPC has published are multiplied from those of the tests, each with a seed and a clock of its own, in the trees
-of two rounds. Each command is a process of its own, from the start of Python on. The peer is Python's ``json`` over
-every line of the logs in one process, which is the least that reading takes where no line is left out.
+MLPerf HPC has published are made from those of the tests, each with its own seed and clock, in the trees of two rounds.
+Each command is a process of its own, timed from the start of Python. The peer is Python's ``json`` on every line of the
+logs in one process, the least that reading takes if no line is skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(lines)
 
 @dataclass(frozen=True)
 class Taken:
-    """A command's seconds on the clock and of processors, and the last line that it said."""
+    """A command's clock and processor seconds, and the last line that it printed."""
 
     clock_s: float
     processor_s: float
@@ -66,7 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rounds = Path(folder) / "rounds"
         size = multiply(rounds, options.logs)
-        time.sleep(2.5)  # logs that have changed just now are not kept
+        time.sleep(2.5)  # logs that have just changed are not cached
         words = [sys.executable, "-m", "hpcbench", "results", str(rounds)]
         for number in range(options.rounds):
             cache = Path(folder) / f"cache{number}"

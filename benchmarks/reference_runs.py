@@ -1,9 +1,9 @@
-"""Reference runs of a preset: several seeds to the target, recorded in the application's folder and in its README.
+"""Make reference runs of a preset: several seeds to the target, recorded in the application's folder and README.
 
     python benchmarks/reference_runs.py cosmoflow laptop --claims mae mae_omega_m mae_sigma_8
 
 Every seed is one `hpcbench train` on the same simulated dataset. The points have the form of MLPerf's reference
-convergence points; runs that exist below --out are used again, so that an interrupted series goes on.
+convergence points; runs that exist below --out are reused, so that an interrupted series continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEGIN, END = "<!-- reference runs -->", "<!-- end of reference runs -->"
 
 
 def main() -> None:
-    """Run what is missing, and record all."""
+    """Make the runs that are missing, and record all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("app")
     parser.add_argument("preset")
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def run(args: argparse.Namespace, data: Path, seed: int) -> Summary:
-    """One run to the target; an existing one is taken as it is."""
+    """Make one run to the target, or use an existing one as it is."""
     folder = args.out / f"{args.app}-{args.preset}-seed{seed}"
     if not (folder / "summary.json").exists():
         words = ["train", args.app, "--preset", args.preset, "--data.root", str(data), "--run-dir", str(folder)]
@@ -80,7 +80,7 @@ def record(application: Application, preset: str, runs: list[Summary], claims: l
 
 
 def hyperparameters(application: Application, preset: str, batch: int) -> dict[str, Any]:
-    """The official hyperparameters of a preset at a global batch."""
+    """Return the official hyperparameters of a preset at a global batch."""
     from hpcbench.config.resolve import resolve
     from hpcbench.optim.lr_scaling import scale_to_batch
 
@@ -92,7 +92,7 @@ def hyperparameters(application: Application, preset: str, batch: int) -> dict[s
 
 
 def update_readme(application: Application) -> None:
-    """Put the table of all reference points between its marks in the application's README."""
+    """Write the table of all reference points between its marks in the application's README."""
     path = application.folder() / "README.md"
     before, rest = path.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)

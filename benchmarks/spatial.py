@@ -1,11 +1,11 @@
-"""One sample split over two processes of a thread each, against one process, and against the bound.
+"""One sample split over two single-threaded processes, against one process, and against the bound.
 
 ``python benchmarks/spatial.py`` starts the two processes and writes ``benchmarks/results/spatial.json``. A step is a
 forward and a backward pass of one sample, the sum of gradients over the processes, and SGD. The bound is the same
-without exchange: each process has half a sample as if it were a whole one, and only gradients travel. Beside it stands
-the split model whose messages go through gloo, and one whose messages are left out (its results are wrong, its work is
-the same). All ways take turns, in the same processes; while one process works alone the other waits. CosmoFlow has
-128^3 x 4, DeepCAM 16 x 384 x 576, in float32.
+without halo exchange: each process has half a sample as if it were a whole one, and only gradients travel. Two more
+ways are the split model whose messages go through gloo, and one whose messages are left out (its results are wrong, its
+work is the same). All ways alternate in the same processes; while one process works alone the other waits. CosmoFlow
+has 128^3 x 4, DeepCAM 16 x 384 x 576, in float32.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Way:
 
 
 class SilentPeers:
-    """Two ranks that say nothing to each other: zeros arrive, and sums are a rank's own."""
+    """Two ranks that send each other nothing: zeros arrive, and sums are a rank's own values."""
 
     def __init__(self, rank: int) -> None:
         self.rank, self.size = rank, 2
@@ -77,7 +77,7 @@ class SilentPeers:
 
 
 class WatchedPeers:
-    """Peers of the kind that is chosen, and the time that messages take."""
+    """Peers of the chosen kind, with the time that their messages take."""
 
     def __init__(self, kinds: dict[str, Peers]) -> None:
         self.kinds, self.chosen = kinds, kinds["split"]
@@ -86,7 +86,7 @@ class WatchedPeers:
         self.halo_bytes = 0
 
     def choose(self, way: str) -> None:
-        """Take the kind of ``way``, and count from zero."""
+        """Switch to the kind for ``way``, and count from zero."""
         self.chosen = self.kinds.get(way, self.chosen)
         self.halo_s = self.sums_s = 0.0
         self.halo_bytes = 0
@@ -118,7 +118,7 @@ class WatchedPeers:
 
 
 def watched(mesh: Mesh) -> tuple[Mesh, list[WatchedPeers]]:
-    """The mesh of two ranks with peers of which each way has its own kind."""
+    """Return the mesh of two ranks with watched peers, which have a kind for each way."""
     assert mesh.statistics is not None
     plain = ProcessPeers(dist.group.WORLD)
     watches = []
@@ -130,7 +130,7 @@ def watched(mesh: Mesh) -> tuple[Mesh, list[WatchedPeers]]:
 
 
 def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
-    """Seconds of each way in each round, on all ranks together, and what else is known of them."""
+    """Measure the seconds of each way in each round, on all ranks together, and further figures of the split."""
     sample = Sample(name, SIZES[name])
     mesh, watches = watched(make_mesh(group, mesh_shape(2, "2")))
     loss, forward_s = sample.loss(mesh), [0.0]
@@ -176,7 +176,7 @@ def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
 
 
 def half(sample: Sample) -> Callable[[nn.Module], Tensor]:
-    """The loss of the model for half a sample."""
+    """Return a function that computes the model's loss for half a sample."""
     part = laid_out(sample.inputs[:, :, : sample.inputs.shape[2] // 2])
     targets = sample.targets if sample.name == "cosmoflow" else sample.targets[:, : part.shape[2]]
     return lambda model: sample.task.loss(halved(model, part), targets) / 2
@@ -195,7 +195,7 @@ def halved(model: nn.Module, part: Tensor) -> Tensor:
 
 
 def work(names: list[str], rounds: int) -> None:
-    """What each process does; rank 0 writes, if all applications were measured."""
+    """Do the work of one process; rank 0 writes the results if all applications were measured."""
     torch.set_num_threads(1)
     group = connect(detect(os.environ), "cpu")
     results: dict[str, Any] = {"threads_per_process": 1, "dtype": "float32", "sizes": SIZES}

@@ -1,14 +1,14 @@
 """Throughput of staging on one machine against ``cp``, ``rsync``, the published Python stager, and zlib in threads.
 
-``python benchmarks/staging.py`` writes ``benchmarks/results/staging.json``. All ways take turns in one run, the order
-changing every round, each into a new folder, which is removed outside the timing. Sources lie in the page cache (or in
-the tmpfs) for all. Ours is the time of ``stage()`` in processes that run already, from a meeting of all
-ranks to the return of the last: listing, plan, check of space, checksums, manifest and flush are inside. ``cp`` and
+``python benchmarks/staging.py`` writes ``benchmarks/results/staging.json``. All ways alternate in one run, in an order
+that changes every round, each into a new folder, which is removed outside the timing. For all ways the sources are in
+the page cache (or in the tmpfs). Ours is the time of ``stage()`` in running processes, from a synchronization of all
+ranks to the return of the last: listing, plan, check of space, checksums, manifest and flush are included. ``cp`` and
 ``rsync`` are timed from outside, with their start of a few ms; the whole of ``python -m staging``, with the start of
-Python and MPI, stands beside it as ``..._whole_process``: a start takes the same time for one file and for a million.
-``cp -r`` has the system copy files within itself where it can (``copy_file_range``), without a look at the data, and
-``cp -r --reflink=never`` reads and writes them. On the disk all ways end with a flush but where it says otherwise,
-``dd`` writes past the page cache, and staging writes in the way that a probe of the disk found fastest (``disk_way``).
+Python and MPI, is given as ``..._whole_process``: a start takes the same time for one file and for a million. ``cp -r``
+lets the system copy files within itself where it can (``copy_file_range``), without looking at the data, and
+``cp -r --reflink=never`` reads and writes them. On disk all ways end with a flush unless stated otherwise, ``dd``
+bypasses the page cache, and staging writes in the way that a probe of the disk found fastest (``disk_way``).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def copies(
     name: str, source: Path, room: Path, ranks: list[Ranks], rounds: int, *, way: str = "", dd: bool = False,
     keep: bool = False, target: float | None = None, whole_target: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Staging by the last of ``ranks`` against all peers; ``target`` is for ``dd`` where it is asked for, else ``cp``.
+    """Compare staging by the last of ``ranks`` with all peers; ``target`` is against ``dd`` if asked for, else ``cp``.
 
     ``way`` is how staging writes to a disk; then the peers flush, too, as staging always does. In memory ``target`` is
-    for the ``cp`` that reads and writes, as everyone has to who looks at the data.
+    against the ``cp`` that reads and writes, as anything that looks at the data must.
     """
     last: dict[str, Any] = {}
     ours, copied = f"stage(), {len(ranks)} rank(s)", "cp -r + flush" if way else "cp -r"
@@ -87,7 +87,7 @@ def copies(
 
 
 def by_threads(source: Path, room: Path, ranks: Ranks, rounds: int) -> dict[str, Any]:
-    """Small files by one rank with the usual four threads, of which as many work as are of use, against one thread."""
+    """Compare one rank's usual four threads, of which as many work as are of use, with one thread, on small files."""
     ours, peer = "stage(), 1 rank, 4 threads", "stage(), 1 rank, 1 thread"
     ways = {ours: by_ranks(ranks, "stage", source, {}), peer: by_ranks(ranks, "stage", source, {}, threads=1)}
     taken = in_turns(ways, room, rounds, same_as(source))
@@ -95,7 +95,7 @@ def by_threads(source: Path, room: Path, ranks: Ranks, rounds: int) -> dict[str,
 
 
 def gunzip(source: Path, room: Path, ranks: Ranks, rounds: int) -> dict[str, Any]:
-    """Inflating without writing, by processor seconds, and staging with transform gunzip; as many threads as cores."""
+    """Compare inflating without writing (processor seconds) and staging with gunzip, with as many threads as cores."""
     plain = zlib.decompress(next(source.iterdir()).read_bytes(), wbits=31)
     threads, last = len(os.sched_getaffinity(0)), dict[str, Any]()
 
@@ -129,7 +129,7 @@ def gunzip(source: Path, room: Path, ranks: Ranks, rounds: int) -> dict[str, Any
 
 
 def ceilings(folder: Path, large: Path, small: Path) -> dict[str, float]:
-    """What one core does without staging, in processor time: the best of five."""
+    """Measure what one core does without staging, in processor time: the best of five."""
     file, block = next(large.iterdir()), memoryview(bytearray(BLOCK))
     size, target = file.stat().st_size, folder / "ceiling"
     names = sorted(path for path in small.rglob("*") if path.is_file())[:2000]
@@ -176,14 +176,14 @@ def ceilings(folder: Path, large: Path, small: Path) -> dict[str, float]:
 
 
 def fastest_way(source: Path, destination: Path) -> str:
-    """How large files are written fastest, as a probe finds."""
+    """Return the fastest way to write large files, as found by a probe."""
     best = probe(StageOptions(source, str(destination)), Alone(), quiet=True).best("write_flushed")
     assert best is not None
     return best.note
 
 
 def measure(memory: Path, disk: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """All comparisons: on the tmpfs, then on the disk."""
+    """Make all comparisons: on the tmpfs, then on the disk."""
     found: dict[str, Any] = {}
     parts = [f"part{number}.bin" for number in range(4)]
     files = [f"{number % FOLDERS:02d}/sample_{number:06d}.bin" for number in range(options.files)]
@@ -240,7 +240,7 @@ def main() -> None:
     if options.worker:
         serve(options.worker)
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that gigabytes in memory are removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that gigabytes in memory are freed
     with (
         tempfile.TemporaryDirectory(dir=options.memory) as memory,
         tempfile.TemporaryDirectory(dir=options.disk) as disk,

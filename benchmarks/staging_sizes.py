@@ -1,8 +1,9 @@
-"""What staging the published datasets takes on 16, 128 and 1,024 nodes, as the table of ``docs/staging.md``.
+"""What staging the published datasets takes on 16, 128 and 1,024 nodes, as in the table of ``docs/staging.md``.
 
-``python benchmarks/staging_sizes.py`` plans for the published numbers of files with ``staging.plan.make_plan``, which
-``--plan-only`` shows for real files and nodes. Bytes are those of the plan. Seconds are the slowest of four rates that
-are assumed, not measured: change them here, or put in what ``--probe`` finds.
+``python benchmarks/staging_sizes.py`` plans for the published numbers of files with
+``staging.planning.plan.make_plan``, which ``--plan-only`` shows for real files and nodes. Bytes are those of the plan.
+Seconds follow from the slowest of four rates that are assumed, not measured: change them here, or enter what
+``--probe`` finds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from staging.planning.plan import make_plan
 from staging.source.listing import Listing, Names
 from staging.units import human
 
-assert ROOT  # its import has put the package before staging.py of this folder
+assert ROOT  # its import puts the package before staging.py of this folder
 
 NODES = (16, 128, 1024)
 RANKS = 4
@@ -38,7 +39,7 @@ class Dataset:
     file_bytes: int
     transform: str
     landed_bytes: int
-    """Of a file, after the transform."""
+    """Bytes of a file after the transform."""
 
 
 COSMOFLOW = Dataset("CosmoFlow", 524_288 + 65_536, 2_830_000, "gunzip", 16_777_287)
@@ -51,14 +52,14 @@ WAYS: tuple[tuple[Placement, Path_, bool], ...] = (
 
 
 def rows(dataset: Dataset, nodes: int) -> list[str]:
-    """A line of the table for each way."""
+    """Return a line of the table for each way."""
     names, zeros = Names.of(f"{number:06d}" for number in range(dataset.files)), np.zeros(dataset.files, np.int64)
     listing = Listing(names, np.full(dataset.files, dataset.file_bytes, np.int64), zeros, zeros)
     return [row(dataset, listing, nodes, *way) for way in WAYS]
 
 
 def row(dataset: Dataset, listing: Listing, nodes: int, placement: Placement, path: Path_, transformed: bool) -> str:
-    """What one way takes: figures of the node that has most of each."""
+    """Return the line of one way, with each figure from the node that has the most of it."""
     summary = make_plan(listing, nodes, [RANKS] * nodes, placement, path, seed=0).summary()
     flows, total = summary.nodes, summary.total()
     factor = dataset.landed_bytes / dataset.file_bytes if transformed else 1.0
@@ -82,7 +83,7 @@ def row(dataset: Dataset, listing: Listing, nodes: int, placement: Placement, pa
 
 
 def table(dataset: Dataset, nodes: tuple[int, ...] = NODES) -> list[str]:
-    """The table of a dataset, as Markdown."""
+    """Return the table of a dataset as Markdown."""
     lines = [HEAD, " | ".join("---" for _ in HEAD.split(" | "))]
     for number in nodes:
         lines += rows(dataset, number)

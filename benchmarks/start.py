@@ -1,10 +1,11 @@
-"""File-system calls of a rank that starts: ``import torch`` alone, ``hpcbench train``, and the same from a copy.
+"""File-system calls of a starting rank: ``import torch`` alone, ``hpcbench train``, and the same from a copy.
 
     python benchmarks/start.py
     python benchmarks/start.py --environment /scratch/env   # where hpcbench is installed, without -e
 
-With ``--environment`` that environment is brought to a folder that stands for a node's own storage, as a job with
-``--bring-environment`` does, and what is left on shared folders is counted. Needs strace and no idle machine.
+With ``--environment`` that environment is copied to a folder that represents a node's own storage, as a job with
+``--bring-environment`` does, and the remaining calls on shared folders are counted. Needs strace; the machine need not
+be idle.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def measure(folder: Path, environment: Path | None) -> dict[str, Any]:
-    """All counts, as in the result file."""
+    """Make all counts, as in the result file."""
     python = Path(sys.executable)
     data = folder / "data"
     simulate = ["data", "simulate", "cosmoflow", "--preset", "smoke", "--samples", "32", "--processes", "1"]
@@ -60,7 +61,7 @@ def measure(folder: Path, environment: Path | None) -> dict[str, Any]:
 
 
 def brought(folder: Path, environment: Path, data: Path) -> dict[str, Any]:
-    """Calls of the copying and of a rank that runs from the copy."""
+    """Count the calls of copying the environment and of a rank that runs from the copy."""
     own = (environment / "bin" / "python").absolute()
     local = folder / "node"
     base = subprocess.run([own, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True)
@@ -79,14 +80,14 @@ def brought(folder: Path, environment: Path, data: Path) -> dict[str, Any]:
 def training(
     python: Path, run: Path, data: Path, folders: dict[str, list[Path]], variables: dict[str, str] | None = None
 ) -> FileCalls:
-    """Calls of ``hpcbench train`` on one process, with the look at the job."""
+    """Count the calls of ``hpcbench train`` in one process, with the check of the job."""
     words = train_words(python, run, data, 1)
     named = {"run": [run], "dataset": [data], **folders}
     return count(words, named, samples=data, cwd=run.parent, environ=variables or environ())
 
 
 def two_ranks(python: Path, run: Path, data: Path, folders: dict[str, list[Path]]) -> tuple[FileCalls, FileCalls]:
-    """Calls of each of two ranks."""
+    """Count the calls of each of two ranks."""
     named = {"run": [run], "dataset": [data], **folders}
     words = train_words(python, run, data, 2)
     traces = [run.parent / f"trace-{rank}" for rank in range(2)]
@@ -102,20 +103,20 @@ def two_ranks(python: Path, run: Path, data: Path, folders: dict[str, list[Path]
 
 
 def train_words(python: Path, run: Path, data: Path, ranks: int) -> list[str | Path]:
-    """The command of a rank as job scripts have it."""
+    """Return the command of a rank as in job scripts."""
     check = f"ranks={ranks},nodes=1,cores=1,gpus=0"
     return [python, "-P", "-m", "hpcbench", *TRAIN, "--data.root", data, "--run-dir", run, "--check-job", check]
 
 
 def rank_variables(rank: int, folder: Path) -> dict[str, str]:
-    """What torchrun would set for one of two ranks."""
+    """Return the variables that torchrun would set for one of two ranks."""
     port = 21000 + sum(str(folder).encode()) % 8000
     places = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
     return {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in places.items()}}
 
 
 def environ(*, source: bool = True) -> dict[str, str]:
-    """This process's, with the checkout as the only entry of PYTHONPATH, or none."""
+    """Return this process's environment, with the checkout as the only entry of PYTHONPATH, or without PYTHONPATH."""
     left = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return left | ({"PYTHONPATH": str(ROOT)} if source else {})
 

@@ -1,8 +1,8 @@
 """A training step of both networks in the suite's default configuration, against plain float32 eager PyTorch.
 
-The peer is what one writes first: float32, contiguous tensors, the published order of layers, ``torch.optim`` without
-options; for DeepCAM the same module. Both start from the same weights, and their outputs
-are compared first. Each runs in a process of its own, and the two take turns. Run it on an idle machine:
+The peer is a straightforward first version: float32, contiguous tensors, the published order of layers, ``torch.optim``
+without options; for DeepCAM the same module. Both start from the same weights, and their outputs are compared first.
+Each runs in a process of its own, and the two alternate. Run it on an idle machine:
 ``python benchmarks/steps.py [--rounds 9] [--only cosmoflow|deepcam]``.
 """
 
@@ -93,14 +93,14 @@ class PlainCosmoFlow(nn.Sequential):
 
 
 def plain_model(problem: Problem) -> nn.Module:
-    """The peer's model, contiguous, from the same weights."""
+    """Return the peer's model, contiguous, with the same weights."""
     if isinstance(problem.model, apps.cosmoflow.model.CosmoFlow):
         return PlainCosmoFlow(problem.model, problem.config.data.sample_size, problem.config.model.dropout)
     return copy.deepcopy(problem.model)
 
 
 def plain_step(problem: Problem) -> Callable[[], Tensor]:
-    """A step of the peer; returns the loss."""
+    """Return a step of the peer, which returns the loss."""
     model, optim = plain_model(problem), problem.config.optim
     if optim.name == "adamw":
         optimizer: torch.optim.Optimizer = torch.optim.AdamW(
@@ -120,7 +120,7 @@ def plain_step(problem: Problem) -> Callable[[], Tensor]:
 
 
 def our_step(problem: Problem) -> Callable[[], Tensor]:
-    """A step in the default configuration; returns the loss."""
+    """Return a step in the default configuration, which returns the loss."""
     device = torch.device("cpu")
     precision = resolve_precision("auto", device)
     model = channels_last(copy.deepcopy(problem.model))
@@ -142,7 +142,7 @@ def our_step(problem: Problem) -> Callable[[], Tensor]:
 
 
 def channels_last(model: nn.Module) -> nn.Module:
-    """Kernels in channels-last layout."""
+    """Convert the kernels to channels-last layout, in place."""
     for parameter in model.parameters():
         if parameter.dim() in LAYOUTS:
             parameter.data = parameter.data.contiguous(memory_format=LAYOUTS[parameter.dim()])
@@ -150,7 +150,7 @@ def channels_last(model: nn.Module) -> nn.Module:
 
 
 def outputs_agree(problem: Problem) -> float:
-    """Largest relative difference of both models' float32 outputs in evaluation."""
+    """Return the largest relative difference between both models' float32 outputs in evaluation mode."""
     ours, plain = channels_last(copy.deepcopy(problem.model)).eval(), plain_model(problem).eval()
     with torch.no_grad():
         inputs = problem.inputs.contiguous(memory_format=LAYOUTS[problem.inputs.dim()])
@@ -161,7 +161,7 @@ def outputs_agree(problem: Problem) -> float:
 
 
 def measure(name: str, rounds: int) -> dict[str, Any]:
-    """Paired wall times, processor times, operations and peak memory of one network."""
+    """Measure paired wall times, processor times, operations and peak memory of one network."""
     problem = PROBLEMS[name]()
     difference = outputs_agree(problem)
     precision = resolve_precision("auto", torch.device("cpu"))
@@ -194,7 +194,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
 
 
 def work(name: str, kind: str) -> None:
-    """Steps of one kind in this process, one for each line of the standard input."""
+    """Make steps of one kind in this process, one for each line of standard input."""
     out = answers()
     problem = PROBLEMS[name]()
     step = {"ours": our_step, "peer": plain_step}[kind](problem)

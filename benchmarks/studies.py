@@ -1,9 +1,9 @@
 """Processor time of ``hpcbench study status`` and ``report`` on studies of 500 runs.
 
 ``python benchmarks/studies.py`` writes ``benchmarks/results/studies.json``. The runs are copies of one that is made
-first, with other numbers, so that their files are as long as real ones. Each figure is of a whole command in a process
-of its own, with its start and its imports, and of what it calls. The queue is a fake that answers at once: jobs of half
-of the runs wait in it where ``status`` is measured.
+first, with other numbers, so that their files are as long as real ones. Each figure is for a whole command in a process
+of its own, with its start, its imports, and what it calls. The queue is a fake that answers at once: when ``status`` is
+measured, the jobs of half of the runs wait in it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = ("scaling", "throughput", "convergence")
 
 
 def made_run(folder: Path) -> Path:
-    """The folder of a short run of CosmoFlow."""
+    """Make a short run of CosmoFlow; return its folder."""
     for words in (
         ["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", "data"],
         [
@@ -48,7 +48,7 @@ def made_run(folder: Path) -> Path:
 
 
 def processor_s(words: list[str], environ: dict[str, str], folder: Path) -> float:
-    """User and system seconds of a command of hpcbench and its children, on one thread."""
+    """Return the user and system seconds of an hpcbench command and its children, on one thread."""
     before = os.times()
     subprocess.run([sys.executable, "-m", "hpcbench", *words], cwd=folder, env=environ, check=True,
                    stdout=subprocess.DEVNULL)  # fmt: skip
@@ -57,14 +57,14 @@ def processor_s(words: list[str], environ: dict[str, str], folder: Path) -> floa
 
 
 def made_study(kind: str, folder: Path, source: Path) -> Path:
-    """A study of ``RUNS`` runs, all of them done."""
+    """Make a study of ``RUNS`` runs, all of them done; return its folder."""
     if kind == "convergence":
         return make_convergence(CONVERGENCE, folder, source)
     return make_scaling(EXAMPLE if kind == "scaling" else INSTANCES, folder, source)
 
 
 def measure(rounds: int, folder: Path, source: Path, kinds: Sequence[str] = KINDS) -> dict[str, Any]:
-    """Every command on every kind of study, ``rounds`` times."""
+    """Measure every command on every kind of study, ``rounds`` times."""
     environ = make_cluster(folder / "cluster", range(1, RUNS + 1))
     environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     studies = {kind: made_study(kind, folder / kind, source) for kind in kinds}
@@ -91,7 +91,7 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="times that each command runs")
-    parser.add_argument("--run", type=Path, help="folder of a run to copy; made where it is not given")
+    parser.add_argument("--run", type=Path, help="folder of a run to copy (default: make one)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -10,37 +10,37 @@ holds one ``Application`` and imports no torch. The harness then finds each part
 ``task``                  ``build_task(config) -> Task``: batch preparation, loss, scores, metrics, logged keys
 ========================  ==============================================================================
 
-What follows is optional; a command that needs a missing part says so in one line.
+The following parts are optional; a command that needs a missing part says so in one line.
 
 ========================  ==============================================================================
 ``config.Config``         subclass of ``RunConfig`` with the application's own dataclasses and defaults
-``data.split_files``      ``(config, split)``: files to stage and verify; else all below ``data.root/split``
-``data.shared_files``     ``(config)``: files that all samples share, such as statistics; else none
+``data.split_files``      ``(config, split)``: files to stage and verify; default: all below ``data.root/split``
+``data.shared_files``     ``(config)``: files that all samples share, such as statistics; default: none
 ``data.check_file``       ``(path, config)``: raises ``DataError`` for a bad file, for `hpcbench data verify`
 ``data.inspect_file``     ``(path) -> dict[str, str]``: what a file holds, for `hpcbench data inspect`
 ``data.recognize_file``   ``(path) -> dict | None``: settings of ``data`` that a sample shows; ``None`` or an error for
-                          what is not the application's; for `hpcbench data inspect DIR` and `verify DIR`
+                          a file that is not the application's; for `hpcbench data inspect DIR` and `verify DIR`
 ``data.staged_form``      ``(data, transform)``: sets the configuration to the form that a staging transform makes
 ``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
 ``open_split(...).part``  ``(spans, stored) -> Dataset`` that reads a part of each sample's inputs (see
-                          ``hpcbench.data.spatial_part``) where ``Task.reads_parts``; else all is read
-``open_split(...)         ``(samples) -> (inputs, targets)``: makes a batch of a list of what the dataset gives, which
-.collate``                need then be no pairs; else inputs and targets are stacked
+                          ``hpcbench.data.spatial_part``) if ``Task.reads_parts``; default: all is read
+``open_split(...)         ``(samples) -> (inputs, targets)``: makes a batch of a list of the dataset's items, which then
+.collate``                need not be pairs; default: inputs and targets are stacked
 ``data.npy_inputs``       ``(data) -> str``: pattern of the npy files whose rows `staging.slabs` may leave out
 ``data.dali_samples``     ``(config, split) -> DaliSamples`` (see ``hpcbench.data.dali_samples``): files and layouts,
                           for ``data.loader dali``; raises ``InputError`` for files that DALI cannot read
-``simulate``              ``write_sample(config, root, split, index)`` and ``expected_files`` of the same arguments;
-                          ``samples_per_call(config)``, else one; ``finish(config, root)`` after the last sample
+``simulate``              ``write_sample(config, root, split, index)`` and ``expected_files`` with the same arguments;
+                          ``samples_per_call(config)``, default: one; ``finish(config, root)`` after the last sample
 ``parallel``              ``parallelize(model, config, mesh)``: splits the model's layers over the ranks of a sample,
                           for ``parallel.spatial``; ``checkpointed_blocks(model)``: modules for
                           ``parallel.activation_checkpointing``
 ``shapes``                ``batch_shapes(config, samples)``: inputs and targets of a batch, without data, in the
-                          layout that they are read in; for `hpcbench plan`, which else reads a sample, and for what
-                          compiles before the clock
+                          layout that they are read in; for `hpcbench plan`, which otherwise reads a sample, and for
+                          compilation before the clock
 ``sizes``                 ``sample_size(data) -> SampleSize`` (see ``hpcbench.data.sample_size``): bytes of a sample's
-                          files, for `hpcbench submit` and `study` where the dataset is not at hand; imports no torch
+                          files, for `hpcbench submit` and `study` without the dataset at hand; imports no torch
 ``baselines``             ``baselines(config) -> dict[str, dict[str, float]]``, metrics by the predictor's name
-``plots``                 ``figures(run_folder) -> list[Figure]`` and words for the report
+``plots``                 ``figures(run_folder) -> list[Figure]`` and text for the report
 ``references/*.json``     reference convergence points per preset
 ========================  ==============================================================================
 """
@@ -64,7 +64,7 @@ from staging.errors import InputError
 
 @dataclass(frozen=True)
 class Application:
-    """A scientific training problem: its name, one line about it, its MLPerf key and its package."""
+    """A scientific training problem: its name, a one-line title, its MLPerf key and its package."""
 
     name: str
     title: str
@@ -84,7 +84,7 @@ class Application:
         return Path(str(files(self.package)))
 
     def presets(self) -> dict[str, Path]:
-        """Preset names with their files, smallest first where the usual names are used, or numbers end a name."""
+        """Preset names with their files, smallest first if they have the usual names or end in numbers."""
         usual = ["smoke", "laptop", "study", "node", "mlperf"]
         found = {path.stem: path for path in (self.folder() / "configs").glob("*.yaml")}
 
@@ -96,12 +96,12 @@ class Application:
 
 
 def applications() -> dict[str, Application]:
-    """All installed applications by name. Raises ``InputError`` where one cannot be imported."""
+    """All installed applications by name. Raises ``InputError`` if one cannot be imported."""
     return {name: find_application(name) for name in installed()}
 
 
 def installed() -> dict[str, EntryPoint]:
-    """Names of the installed applications, sorted, and what they stand for; nothing is imported."""
+    """Names of the installed applications, sorted, and their entry points; nothing is imported."""
     return {point.name: point for point in plugins.registered(plugins.APPLICATIONS)}
 
 
@@ -109,8 +109,7 @@ def installed() -> dict[str, EntryPoint]:
 def find_application(name: str) -> Application:
     """The application called ``name``.
 
-    Raises ``InputError`` that suggests the nearest one where there is none, or says why it cannot be imported, or that
-    two packages have it.
+    Raises ``InputError`` if there is none (names the nearest), if it cannot be imported, or if two packages have it.
     """
     point = plugins.find(plugins.APPLICATIONS, name)
     if point is None:

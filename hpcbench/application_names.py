@@ -6,5 +6,5 @@ NAMES = {"cosmoflow": "CosmoFlow", "deepcam": "DeepCAM", "oc20": "OpenCatalyst",
 
 
 def application_name(application: str) -> str:
-    """The name as papers write it; that of the log, without what plots read as mathematics, where it is another."""
+    """The name as papers write it; for any other application its own, without the ``$`` that plots read as math."""
     return NAMES.get(application, application.replace("$", ""))

@@ -1,8 +1,8 @@
 """A copy of the Python environment on each node's own storage, read once in the job and sent by the staging layer.
 
 A virtual environment comes with the standard library that it was made from, unless that is the system's, which each
-node has. The interpreter itself, a single file, stays where it is. Whatever is run by ``bin/python`` of the copy finds
-all modules on the node, worker processes too.
+node has. The interpreter itself, a single file, stays where it is. Whatever ``bin/python`` of the copy runs finds all
+modules on the node; so do its worker processes.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from staging.report import StagingReport
 
 SYSTEM = Path("/usr")
-"""Pythons below it come with the system of each node."""
+"""A Python below this folder comes with the system of each node."""
 ENVIRONMENT, BASE = "environment", "base"
 """Folders of the copy."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A folder to bring."""
+    """A folder to copy."""
 
     source: Path
     under: str
-    """Name of the folder of the copy that it becomes."""
+    """Name of the folder that it becomes in the copy."""
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    """Patterns of names, as of staging."""
+    """Patterns of names, as in staging."""
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What staging does not keep of a folder."""
+    """The properties of a folder that staging does not keep."""
 
     executables: tuple[str, ...]
     """Names of files that may be run."""
@@ -52,7 +52,7 @@ class Extras:
 
 
 def parts_of(prefix: Path, base: Path, version: str, *, sees_base: bool = False) -> list[Part]:
-    """What the environment ``prefix`` consists of, made from the Python in ``base``; ``version`` such as ``3.11``.
+    """The parts of the environment ``prefix``, made from the Python in ``base``; ``version`` such as ``3.11``.
 
     ``sees_base``: the environment has the packages of ``base``, too. Raises ``InputError`` for the system's own Python.
     """
@@ -72,7 +72,7 @@ def parts_of(prefix: Path, base: Path, version: str, *, sees_base: bool = False)
 
 
 def own_parts() -> list[Part]:
-    """What this Python consists of. Raises ``InputError`` for the system's, and for one that lacks hpcbench."""
+    """The parts of this Python. Raises ``InputError`` for the system's, and for one that lacks hpcbench."""
     prefix = Path(sys.prefix)
     package = Path(hpcbench.__file__).resolve().parent
     if not package.is_relative_to(prefix.resolve()):
@@ -88,7 +88,7 @@ def own_parts() -> list[Part]:
 def bring_environment(destination: str, world: World, watcher: AbortWatcher) -> list[StagingReport]:
     """Copy this Python to ``destination`` on each node; collective. Returns a report for each part.
 
-    Raises ``InputError`` and ``DataError`` as ``staging.stage``.
+    Raises ``InputError`` and ``DataError`` as ``staging.stage`` does.
     """
     from staging.options import StageOptions
     from staging.ranks.collective_errors import together
@@ -116,7 +116,7 @@ def bring_environment(destination: str, world: World, watcher: AbortWatcher) -> 
 
 
 def look_for_extras(source: Path) -> Extras:
-    """Executable files and links to folders below ``source``, but for hidden ones, which are not staged."""
+    """Executable files and links to folders below ``source``, except hidden ones, which are not staged."""
     executables, links = [], []
     for entry in entries(source):
         name = os.path.relpath(entry.path, source)
@@ -128,7 +128,7 @@ def look_for_extras(source: Path) -> Extras:
 
 
 def entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
-    """Files and links below ``folder``, but for hidden ones."""
+    """Files and links below ``folder``, except hidden ones."""
     with os.scandir(folder) as found:
         for entry in found:
             if entry.name.startswith("."):
@@ -140,7 +140,7 @@ def entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
 
 
 def add_extras(folder: Path, extras: Extras) -> None:
-    """Make the files of ``folder`` that may be run executable, and its links to folders."""
+    """Make the executables in ``folder`` executable again, and create its links to folders."""
     for name in extras.executables:
         file = folder / name
         if file.exists():
@@ -152,7 +152,7 @@ def add_extras(folder: Path, extras: Extras) -> None:
 
 
 def make_runnable(folder: Path, interpreter: Path, *, has_base: bool) -> None:
-    """Give the copy of a virtual environment its ``bin/python`` and say where its standard library is."""
+    """Give the copy of a virtual environment its ``bin/python``, and say where its standard library is."""
     environment, home = folder / ENVIRONMENT, interpreter.parent
     if has_base:
         home = folder / BASE / "bin"
@@ -164,6 +164,6 @@ def make_runnable(folder: Path, interpreter: Path, *, has_base: bool) -> None:
 
 
 def link(path: Path, target: Path) -> None:
-    """A symbolic link that replaces what an earlier copy left."""
+    """Make a symbolic link that replaces what an earlier copy left."""
     path.unlink(missing_ok=True)
     path.symlink_to(target)

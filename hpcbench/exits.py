@@ -13,10 +13,10 @@ ABORTED = 1
 BAD_INPUT = 2
 TARGET_NOT_REACHED = 3
 HELD = 4
-"""Of a job that finds its run folder held by another job or attempt."""
+"""The exit code of a job that finds its run folder held by another job or attempt."""
 
 Cause = Literal[
     "target", "epochs", "steps", "diverged", "bad_data", "signal", "preempted", "full_disk", "rank_lost", "hang",
     "error",
 ]  # fmt: skip
-"""Why a run ended, as ``summary.json`` says it. With the first three it came to its end, with the others it had to."""
+"""Why a run ended, as in ``summary.json``. With the first three it came to its end; the others forced it to end."""

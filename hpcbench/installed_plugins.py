@@ -11,18 +11,18 @@ from hpcbench import DISTRIBUTION, plugins
 
 @dataclass(frozen=True)
 class Plugin:
-    """A part that another package brings."""
+    """A part that another package provides."""
 
     thing: str
     name: str
     origin: str
     """What its entry point names, and the package that has it."""
     wrong: str
-    """Why it cannot be used; empty where it can."""
+    """Why it cannot be used; empty if it can."""
 
 
 def installed_plugins() -> list[Plugin]:
-    """All plug-ins, by group and name. Each that is there is imported."""
+    """All plug-ins, by group and name. Imports each of them."""
     return [
         Plugin(plugins.THINGS[group], name, origin, wrong)
         for group in plugins.THINGS
@@ -32,12 +32,12 @@ def installed_plugins() -> list[Plugin]:
 
 
 def is_foreign(point: EntryPoint) -> bool:
-    """Whether another package than the suite's has it."""
+    """Whether the entry point belongs to another package than the suite's."""
     return point.dist is None or point.dist.name != DISTRIBUTION
 
 
 def check_of(group: str) -> Callable[[str], object]:
-    """What raises ``InputError`` for the name of a bad plug-in of a group."""
+    """The function that raises ``InputError`` for the name of a bad plug-in of a group."""
     if group == plugins.APPLICATIONS:
         from hpcbench.application import find_application
 

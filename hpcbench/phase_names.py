@@ -10,9 +10,9 @@ class PhaseName:
     """One of the phases that exclude each other and add up to the wall time of a run."""
 
     name: str
-    """Of its span, and of its column with ``_s`` behind it."""
+    """The name of its span; with ``_s`` appended, of its column."""
     label: str
-    """In tables and legends."""
+    """Its name in tables and legends."""
     sentence: str
     """What happens in it, for the page of a run."""
     color: str
@@ -26,7 +26,7 @@ class PhaseName:
     reads: bool = False
     """Whether bytes that move in it are a sign of life: checkpoints, their reading, and baselines may take long."""
     hatch: str = ""
-    """What tells it from the other parts of a step in grey, as matplotlib has it."""
+    """The hatch that tells it from the other parts of a step in greyscale, in matplotlib's notation."""
 
 
 TABLE = (
@@ -64,7 +64,7 @@ STEP_PHASES = tuple(phase.name for phase in TABLE if phase.in_step)
 STEP_PARTS = (*STEP_PHASES, "other")
 """Everything that an optimizer step consists of."""
 LONG_PHASES = frozenset(phase.name for phase in TABLE if phase.long)
-"""Phases in which a rank may stand still for longer before that is a hang."""
+"""Phases in which a rank may stand still for longer before that counts as a hang."""
 READING_PHASES = frozenset(phase.name for phase in TABLE if phase.reads)
 """Phases in which bytes that move are a sign of life."""
 ON_DEVICE = tuple(phase.name for phase in TABLE if phase.on_device)
@@ -76,7 +76,7 @@ class MessageKind:
     """One of the kinds of messages that the communication of a step consists of."""
 
     name: str
-    """In columns, with ``_s`` behind it."""
+    """Its name in columns, with ``_s`` appended."""
     label: str
     sentence: str
 

@@ -25,17 +25,17 @@ THINGS: Mapping[str, str] = {
     APPLICATIONS: "application", OPTIMIZERS: "optimizer", SCHEDULERS: "scheduler", MEASUREMENTS: "measurement",
     FIGURES: "figure", MACHINES: "machine files",
 }  # fmt: skip
-"""The groups, and what an entry point of each stands for."""
+"""The groups, and what an entry point of each names."""
 
 
 def registered(group: str) -> list[EntryPoint]:
-    """The entry points of a group, by name; one that two packages register alike stands there once."""
+    """The entry points of a group, by name; one that two packages register alike is listed once."""
     return list(_all_entry_points(tuple(sys.path)).get(group, ()))
 
 
 @lru_cache(maxsize=1)
 def _all_entry_points(path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
-    """Those of all groups, read once: it opens a file of each package on ``sys.path``."""
+    """The entry points of all groups, read once, since this opens a file of each package on ``sys.path``."""
     found: dict[str, dict[tuple[str, str], EntryPoint]] = {}
     everything = entry_points()
     for group in THINGS:
@@ -45,14 +45,14 @@ def _all_entry_points(path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
 
 
 def names(group: str) -> list[str]:
-    """The names that are registered, sorted, each once."""
+    """The registered names, sorted, each once."""
     return list(dict.fromkeys(point.name for point in registered(group)))
 
 
 def find(group: str, name: str, built_in: Collection[str] = ()) -> EntryPoint | None:
-    """The entry point called ``name``; ``None`` where there is none.
+    """The entry point called ``name``; ``None`` if there is none.
 
-    Raises ``InputError`` where two packages register that name, or it is one of ``built_in``.
+    Raises ``InputError`` if two packages register that name, or if it is one of ``built_in``.
     """
     points = [point for point in registered(group) if point.name == name]
     if points and name in built_in:
@@ -67,7 +67,7 @@ def find(group: str, name: str, built_in: Collection[str] = ()) -> EntryPoint | 
 
 
 def load(point: EntryPoint, kind: type | None = None) -> Any:
-    """What an entry point stands for. Raises ``InputError`` where the import fails, or it is not a ``kind``."""
+    """The object that an entry point names. Raises ``InputError`` if the import fails, or if it is not a ``kind``."""
     try:
         found = point.load()
     except Exception as error:
@@ -81,7 +81,7 @@ def load(point: EntryPoint, kind: type | None = None) -> Any:
 
 
 def package_folder(point: EntryPoint) -> Path:
-    """The folder of the package that an entry point names; of the package itself nothing is run."""
+    """The folder of the package that an entry point names; no code of the package itself is run."""
     try:
         spec = find_spec(point.value)
     except Exception as error:
@@ -94,7 +94,7 @@ def package_folder(point: EntryPoint) -> Path:
 def states(
     group: str, check: Callable[[str], object], wanted: Callable[[EntryPoint], bool]
 ) -> Iterator[tuple[str, str, str]]:
-    """Of each entry point that is ``wanted``: its name, where it is from, what ``check`` says is wrong, if anything."""
+    """For each ``wanted`` entry point: its name, its origin, and what ``check`` says is wrong, else an empty text."""
     for point in filter(wanted, registered(group)):
         try:
             check(point.name)
@@ -105,7 +105,7 @@ def states(
 
 
 def words(point: EntryPoint) -> str:
-    """What a plug-in is, its name, and where it is from, as messages have it."""
+    """What a plug-in is, its name and its origin, for messages."""
     return f"{THINGS[point.group]} '{point.name}' ({_origin(point)})"
 
 

@@ -1,7 +1,7 @@
 """Student's t, chi squared and F by ``scipy.special``; ``scipy.stats``, which has them, takes half a second to import.
 
-A quantile is where the distribution has ``chance`` below it; a tail is the chance of more than ``value``. Arguments
-may be arrays, which are broadcast.
+A quantile is the value below which the distribution has ``chance``; a tail is the chance of more than ``value``.
+Arguments may be arrays, which are broadcast.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from scipy import special
 
 
 def student_quantile(chance: Any, freedom: Any) -> Any:
-    """Of Student's t."""
+    """Quantile of Student's t."""
     return special.stdtrit(freedom, chance)
 
 
 def student_tail(value: Any, freedom: Any) -> Any:
-    """Of Student's t."""
+    """Upper tail of Student's t."""
     return special.stdtr(freedom, np.negative(value))
 
 
 def student_log_density(value: Any, freedom: Any) -> Any:
-    """The logarithm of the density of Student's t; of infinite freedom that of the standard normal."""
+    """Logarithm of the density of Student's t; with infinite freedom, of the standard normal."""
     normal = np.isinf(freedom)
     finite = np.where(normal, 1.0, freedom)
     half = (finite + 1) / 2
@@ -35,25 +35,25 @@ def student_log_density(value: Any, freedom: Any) -> Any:
 
 
 def chi_squared_quantile(chance: Any, freedom: Any) -> Any:
-    """Of chi squared."""
+    """Quantile of chi squared."""
     return 2 * special.gammaincinv(np.divide(freedom, 2), chance)
 
 
 def chi_squared_tail(value: Any, freedom: Any) -> Any:
-    """Of chi squared."""
+    """Upper tail of chi squared."""
     return special.chdtrc(freedom, value)
 
 
 def f_quantile(chance: Any, above: Any, below: Any) -> Any:
-    """Of F with ``above`` degrees of freedom of the numerator and ``below`` of the denominator."""
+    """Quantile of F with ``above`` degrees of freedom of the numerator and ``below`` of the denominator."""
     return special.fdtri(above, below, chance)
 
 
 def f_tail(value: Any, above: Any, below: Any) -> Any:
-    """Of F."""
+    """Upper tail of F."""
     return special.fdtrc(above, below, value)
 
 
 def noncentral_f_tail(value: Any, above: Any, below: Any, noncentrality: Any) -> Any:
-    """Of the noncentral F, to within 1e-9 of one."""
+    """Upper tail of the noncentral F, to within 1e-9 of one."""
     return 1 - special.ncfdtr(above, below, noncentrality, value)

@@ -1,4 +1,4 @@
-"""Hints for names that nobody knows: the nearest ones that are known."""
+"""Hints for unknown names: the nearest known ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 MOST_NAMES = 15
-"""So many known names are told at most to somebody whose own is like none of them."""
+"""At most this many known names are listed for a name that resembles none of them."""
 LONGEST_NAME = 200
 
 
 def suggest(wrong: str, known: Sequence[str], every: str = "", prefix: str = "") -> str:
-    """A hint for an unknown name: the nearest known one, told with ``prefix``; else all where they are few.
+    """A hint for an unknown name: the nearest known one, with ``prefix`` before it; else all if they are few.
 
-    Where they are many, ``every`` says what tells all of them; without it, those least unlike are told.
+    If they are many, ``every`` says where all of them are listed; without it, the hint names the least unlike ones.
     """
     near = difflib.get_close_matches(wrong[:LONGEST_NAME], known, n=1, cutoff=0.5)
     if near:
@@ -28,7 +28,7 @@ def suggest(wrong: str, known: Sequence[str], every: str = "", prefix: str = "")
 
 
 def suggest_by_title(wrong: str, titles: Mapping[str, str]) -> str:
-    """A hint for an unknown name among ``titles`` by name: those whose title has it as a word, else as ``suggest``."""
+    """A hint for an unknown name, from titles by name: those with it as a word in their title, else as ``suggest``."""
     word = re.compile(rf"(?<!\w){re.escape(wrong[:LONGEST_NAME])}(?!\w)", re.IGNORECASE)
     found = [name for name, title in titles.items() if wrong and word.search(title)]
     if len(found) == 1:

@@ -1,4 +1,4 @@
-"""``python -m staging``: the staging layer for its own sake."""
+"""``python -m staging``: the staging layer on its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main() -> int:
         print_line("staging: aborted: signal SIGINT; run it again to go on")
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # or the interpreter would complain there of what it can't flush
+        sys.stderr.close()  # otherwise the interpreter complains there about what it can't flush
         return 141
 
 

@@ -1,4 +1,4 @@
-"""Who is told before an abort ends this process, so that a staging can write down why."""
+"""Calls a hook before an abort ends this process, so that a staging can record why."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class AbortHook(Protocol):
-    """What calls ``on_abort`` with the reason before it ends this process, as ``AbortWatcher`` does."""
+    """An object that calls ``on_abort`` with the reason before it ends this process, as ``AbortWatcher`` does."""
 
     on_abort: Callable[[str], None] | None
 
 
 @contextmanager
 def told_of_abort(watcher: AbortHook | None, tell: Callable[[str], None]) -> Iterator[None]:
-    """While entered, ``tell`` is called before what ``watcher`` calls on an abort."""
+    """Within this context, an abort calls ``tell`` before the ``on_abort`` that ``watcher`` had before."""
     if watcher is None:
         yield
         return

@@ -12,11 +12,11 @@ from pathlib import Path
 
 TEMPORARY_SUFFIX = ".part"
 TEMPORARY = re.compile(r"\..+\.([0-9a-f]{12,}|[0-9a-f]{8}-[0-9a-f]{6,})\.part", re.DOTALL)
-"""A name, and the token of who writes: of ``replacing`` or a sink, or of ranks that share a file and its number."""
+"""A name and the writer's token: of ``replacing`` or a sink, or of ranks that share a file, with its number."""
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file name is one that staging uses while it writes; a hidden ``.part`` file of others is none."""
+    """Whether staging uses such a file name while it writes; hidden ``.part`` files of others do not count."""
     return name.endswith(TEMPORARY_SUFFIX) and TEMPORARY.fullmatch(name) is not None
 
 
@@ -24,9 +24,9 @@ def is_temporary(name: str) -> bool:
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` on success, remove it on failure.
 
-    Readers see the old file or the whole new one. The name is unique among processes and nodes. ``durable`` waits
-    until the disk has the data before the rename, and the name after it: then a crash of the machine leaves no empty
-    file behind, and what follows may rely on the new one.
+    Readers see the old file or the whole new one. The name is unique among processes and nodes. With ``durable``, wait
+    until the disk has the data before the rename, and the name after it: a crash of the machine then leaves no empty
+    file behind, and later steps may rely on the new one.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
     try:
@@ -42,9 +42,9 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 
 def take_name(part: Path, path: Path) -> None:
-    """Give ``part`` the name ``path``. Raises ``FileExistsError`` where another process was faster.
+    """Give ``part`` the name ``path``. Raises ``FileExistsError`` if another process was faster.
 
-    On a filesystem without links two processes at the same instant are not told apart.
+    On a filesystem without links, two processes that do so at the same instant cannot be told apart.
     """
     try:
         os.link(part, path)
@@ -61,7 +61,7 @@ def take_name(part: Path, path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are missing, such that a crash of the machine does not take them away."""
+    """Make a folder and the missing folders above it so that they survive a crash of the machine."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for each in missing:
@@ -69,7 +69,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the disk has the names in a folder. Filesystems that know no such thing are left alone."""
+    """Wait until the disk has the names in a folder. Does nothing on filesystems that do not support this."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         sync_descriptor(descriptor)
@@ -81,7 +81,7 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_descriptor(folder: int) -> None:
-    """As ``sync_folder``, of an open one."""
+    """Like ``sync_folder``, for an open folder."""
     try:
         os.fsync(folder)
     except OSError as error:
@@ -90,7 +90,7 @@ def sync_descriptor(folder: int) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until the disk has what was written to a file, by whomever. Raises ``OSError`` with its name."""
+    """Wait until the disk has what any process wrote to a file. Raises ``OSError`` with the file's name."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

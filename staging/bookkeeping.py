@@ -1,8 +1,8 @@
-"""Where staging keeps what it writes down about a destination."""
+"""Names the folders in which staging keeps its records of a destination."""
 
 from __future__ import annotations
 
 BOOKKEEPING = ".staging"
-"""Folder below a destination that holds all of it."""
+"""Folder below a destination that holds all records."""
 ARRIVING = "arriving"
-"""Folder in it for files that a re-shuffle brings."""
+"""Folder within ``BOOKKEEPING`` for files that a re-shuffle brings."""

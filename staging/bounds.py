@@ -1,4 +1,4 @@
-"""Bounds of numbers, and the words for a number that is beyond them."""
+"""Bounds of numbers, and the message for a number outside them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SHOWN = 60
-"""So many characters of a bad value stand in a message."""
+"""The most characters of a bad value that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Bounds:
     open_low: bool = False
     open_high: bool = False
     why: str = ""
-    """What the upper bound comes from, where that is not plain."""
+    """Where the upper bound comes from, if that is not obvious."""
 
     def broken(self, value: float) -> str:
-        """What is wrong with ``value``, in words with what to change; empty where it is within the bounds."""
+        """A message on what is wrong with ``value`` and what to change; empty if it is within the bounds."""
         if isinstance(value, float) and not math.isfinite(value):
             return f"must be a finite number; {self.range()}"
         if value < self.low or (self.open_low and value == self.low):
@@ -33,7 +33,7 @@ class Bounds:
         return ""
 
     def range(self) -> str:
-        """What to choose from."""
+        """The allowed range, as an instruction."""
         if not (self.open_low or self.open_high):
             return f"choose from {number(self.low)} to {number(self.high)}"
         first, last = "above" if self.open_low else "at least", "below" if self.open_high else "at most"
@@ -41,7 +41,7 @@ class Bounds:
 
 
 def number(value: float) -> str:
-    """A bound as it is typed: ``10000``, ``0.5``."""
+    """A bound as a user types it: ``10000``, ``0.5``."""
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 

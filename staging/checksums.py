@@ -1,6 +1,6 @@
-"""CRC32C of files: of all of one, of every beginning of whole blocks, and of parts that were summed apart.
+"""CRC32C of whole files, of each prefix of whole blocks, and of files whose parts were summed separately.
 
-From the CRC32C of what comes before a block, and of what ends with it, any run of blocks can be checked alone.
+With the CRC32C of the bytes before a run of blocks and of the bytes up to its end, that run can be checked alone.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from functools import lru_cache
 from fastcrc.crc32 import iscsi
 
 crc32c = iscsi
-"""The CRC32C of a buffer, ``crc32c(data, of_what_came_before)``; other threads run meanwhile.
+"""The CRC32C of a buffer, ``crc32c(data, of_what_came_before)``; other threads can run during the call.
 
 Catalogues of CRCs name it after iSCSI (RFC 3720), which uses it.
 """
 BLOCK_BYTES = 1 << 18
 """Small, since a reader of a part also reads the rest of its first and last block; 256 KiB stay in a core's cache."""
 POLYNOMIAL = 0x82F63B78
-"""Castagnoli's, the highest power in the lowest bit, as in RFC 3720, appendix B.4."""
+"""Castagnoli's polynomial, with the highest power in the lowest bit, as in RFC 3720, appendix B.4."""
 ONE = 1 << 31
-"""The polynomial 1 in that order of bits."""
+"""The polynomial 1 in that bit order."""
 
 
 def inner_blocks(size: int) -> int:
-    """Block borders within a file of ``size`` bytes: so many values ``RunningChecksum.blocks`` has of it."""
+    """Number of block borders within a file of ``size`` bytes, and of values in its ``RunningChecksum.blocks``."""
     return max(size - 1, 0) // BLOCK_BYTES
 
 
 class RunningChecksum:
-    """The CRC32C of bytes that come in any pieces."""
+    """The CRC32C of bytes that arrive in pieces of any size."""
 
     __slots__ = ("_values", "crc", "size")
 
@@ -72,9 +72,9 @@ def checksums(data: memoryview) -> tuple[int, bytes]:
 
 
 def checksums_of_parts(parts: Iterable[tuple[int, int]]) -> tuple[int, bytes]:
-    """What ``checksums`` gives of a whole file, from the bytes and the CRC32C of its parts, in order.
+    """What ``checksums`` returns for a whole file, from the size in bytes and the CRC32C of each part, in order.
 
-    A part may begin and end anywhere, but none has a border of blocks within.
+    A part may begin and end anywhere, but must not have a block border inside it.
     """
     crc = size = 0
     values = array("I")
@@ -86,10 +86,10 @@ def checksums_of_parts(parts: Iterable[tuple[int, int]]) -> tuple[int, bytes]:
 
 
 def combined(first: int, second: int, second_bytes: int) -> int:
-    """The CRC32C of two neighbouring parts together, by that of each and the length of the second.
+    """The CRC32C of two neighbouring parts together, from that of each and the length of the second.
 
-    Checksums are remainders of division by a polynomial over GF(2): the first is multiplied by x to the number of bits
-    behind it.
+    Checksums are remainders of division by a polynomial over GF(2): the first is multiplied by x to the power of the
+    number of bits after it.
     """
     if second_bytes == BLOCK_BYTES:
         zero, one, two, three = _block_tables()
@@ -105,7 +105,7 @@ def _packed(values: array[int]) -> bytes:
 
 
 def _product(one: int, other: int) -> int:
-    """Of two polynomials, modulo ``POLYNOMIAL``."""
+    """The product of two polynomials, modulo ``POLYNOMIAL``."""
     product = 0
     while one:
         if one & ONE:
@@ -129,6 +129,6 @@ def _power(exponent: int) -> int:
 
 @lru_cache(maxsize=1)
 def _block_tables() -> list[list[int]]:
-    """For each byte of a checksum, lowest first, what it becomes with a block behind it."""
+    """For each byte of a checksum, lowest first, a table of what it becomes when a block follows."""
     power = _power(8 * BLOCK_BYTES)
     return [[_product(value << shift, power) for value in range(256)] for shift in (0, 8, 16, 24)]

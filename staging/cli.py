@@ -1,4 +1,4 @@
-"""The command line of staging, for ``python -m staging`` and ``hpcbench stage`` alike."""
+"""The command line of staging, shared by ``python -m staging`` and ``hpcbench stage``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ T = TypeVar("T")
 AGAIN = "these files may be staged ones or others; stage again from the same source and clean then, or remove them"
 LOST = f"its manifest is lost, and {AGAIN}"
 UNFINISHED = f"its last staging did not come to its end, and {AGAIN}"
-"""What to do where `--clean` does not know what to remove."""
+"""What to do if `--clean` does not know what to remove."""
 
 
 def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = lambda _: None) -> int:
-    """Stage, plan, probe or clean; returns the exit code. ``on_report`` gets what ``--report`` writes of a staging.
+    """Stage, plan, probe or clean; returns the exit code. ``on_report`` gets what ``--report`` writes about a staging.
 
-    A signal to end is said here, other errors are the caller's.
+    This function reports a signal to end; the caller reports other errors.
     """
     try:
         with Interrupts():
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = 
 
 
 def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None]) -> int:
-    """All ranks together do what is asked."""
+    """Do what is asked, on all ranks together."""
     said_once(lambda: check(args))
     from staging.ranks.collective_errors import together, watch
     from staging.ranks.launch import detect
@@ -70,7 +70,7 @@ def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], Non
 
 
 def refuse_report(path: Path | None, rank: int) -> None:
-    """Raise ``InputError`` where the first rank could not write the report in the end."""
+    """Raise ``InputError`` if the first rank could not write the report at the end."""
     if path is None or rank != 0:
         return
     try:
@@ -86,7 +86,7 @@ def refuse_report(path: Path | None, rank: int) -> None:
 
 
 def said_once(step: Callable[[], T]) -> T:
-    """Run ``step``, whose bad input all ranks find for themselves, before they can talk; the first reports it."""
+    """Run ``step``, in which each rank finds bad input before ranks can communicate; the first rank reports it."""
     from staging.ranks.launch import is_first_rank
 
     try:
@@ -100,7 +100,7 @@ def said_once(step: Callable[[], T]) -> T:
 def stage_and_report(
     args: argparse.Namespace, world: World, watcher: AbortWatcher, on_report: Callable[[dict[str, Any]], None]
 ) -> int:
-    """Stage, write the figures down, and print them."""
+    """Stage, then write and print the figures."""
     from staging.ranks.collective_errors import names
     from staging.stage import stage
 
@@ -109,7 +109,7 @@ def stage_and_report(
     except DataError as error:
         node = world.place.node_name
         if world.place.size > 1 or names(str(error), node):
-            raise  # among several ranks the one that tells of it names the node
+            raise  # with several ranks, the one that reports it names the node
         raise InputError(f"{node}: {error}") from None
     if world.place.rank == 0:
         found = report.as_dict()
@@ -121,7 +121,7 @@ def stage_and_report(
 
 
 def probe_and_report(args: argparse.Namespace, world: World) -> None:
-    """Measure what the parts can do, and print that."""
+    """Measure what each part can do, and print the result."""
     from staging.probing.probe import probe
 
     ceilings = probe(options_of(args), world, budget_s=args.probe_seconds)
@@ -138,7 +138,7 @@ def write_json(path: Path, found: dict[str, Any]) -> None:
 
 
 def plan_only(args: argparse.Namespace, world: World) -> int:
-    """Print what would move, and whether it fits. Raises ``InputError`` where it does not."""
+    """Print what would move, and whether it fits. Raises ``InputError`` if it does not fit."""
     from staging.counters import Counters
     from staging.phase_timer import PhaseTimer
     from staging.prepare import check_room, prepare, settled
@@ -167,7 +167,7 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
 
 
 def verify_only(args: argparse.Namespace, world: World) -> int:
-    """Print what is bad on any node; exit code 2 where something is."""
+    """Print what is bad on any node; returns exit code 2 if anything is."""
     from staging.ranks.collective_errors import together
     from staging.storage.destination import expand
     from staging.verification import verify
@@ -183,7 +183,7 @@ def verify_only(args: argparse.Namespace, world: World) -> int:
 
 
 def clean(template: str, world: World) -> int:
-    """Remove a staged dataset from every node; exit code 2 where nothing says any more which files that is."""
+    """Remove a staged dataset from every node; returns exit code 2 if no record says any longer which files it has."""
     from staging.ledger.clean import Cleaned
     from staging.ledger.clean import clean as remove
     from staging.ranks.collective_errors import together

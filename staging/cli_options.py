@@ -1,4 +1,4 @@
-"""The options of the command ``stage``: what they are, which go together, and what they ask of a staging."""
+"""The options of the command ``stage``: what they are, which go together, and how they configure a staging."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Bring a dataset from a shared filesystem to storage of each node's own, and meas
   hpcbench stage /project/set /local/set --plan-only
       says what would go where, and whether it fits; nothing is touched
   srun -N 16 --ntasks-per-node 4 hpcbench stage /project/set /local/set --probe
-      measures what storage, network and decoding can do here, to which later reports compare
+      measures what storage, network and decoding can do here; later reports compare with it
   hpcbench stage /project/set /local/inflated --include '*.tfrecord' --transform gunzip
       decompresses on the way
   srun -N 16 --ntasks-per-node 4 hpcbench stage --verify-only /local/set
@@ -40,7 +40,7 @@ Bring a dataset from a shared filesystem to storage of each node's own, and meas
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add all options of the command."""
     parser.add_argument("source", nargs="?", metavar="SRC", help="folder, or one HDF5 file")
     parser.add_argument(
         "destination", nargs="?", metavar="DST", help="folder on each node; {node}, {rank} and $VARIABLES are filled in"
@@ -76,14 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="names that the transform leaves as they are, or auto: all that end as none it knows; repeatable",
+        help="names that the transform leaves as they are, or auto: all without an ending that it knows; repeatable",
     )
     add_ways(parser)
     add_modes(parser)
 
 
 def add_ways(parser: argparse.ArgumentParser) -> None:
-    """Options of how data are moved, checked and chosen."""
+    """Add the options for how data are moved, checked and chosen."""
     add_whole(parser, "--threads", 1, 256, "streams of each rank (default: 4)", default=4)
     add_whole(
         parser,
@@ -105,23 +105,23 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="large files: stored when the system wants; at once; at once and out of memory; as probed (default)",
     )
-    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="only such names; repeatable")
-    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="no such names; repeatable")
+    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="only matches; repeatable")
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="omit matches; repeatable")
     add_whole(parser, "--first", 1, MOST_FILES, "only the first N files by name")
-    parser.add_argument("--follow-links", action="store_true", help="take links to folders as folders")
+    parser.add_argument("--follow-links", action="store_true", help="treat links to folders as folders")
     parser.add_argument("--hidden", action="store_true", help="take names that begin with a dot, too")
     parser.add_argument("--index", type=Path, metavar="FILE", help="dataset index of `hpcbench data index`")
-    add_whole(parser, "--seed", 0, 2**62, "of the placement (default: 0)", default=0)
+    add_whole(parser, "--seed", 0, 2**62, "seed of the placement (default: 0)", default=0)
     parser.add_argument("--cold", action="store_true", help="drop the source's cached pages first, where allowed")
     add_whole(parser, "--simulated-nodes", 1, MOST_NODES, "pretend that the ranks are on N nodes")
 
 
 def add_modes(parser: argparse.ArgumentParser) -> None:
-    """Options of what is done, and what is left of it."""
+    """Add the options for what is done, and what is kept of it."""
     parser.add_argument("--plan-only", action="store_true", help="say what would move, and stop")
     parser.add_argument("--probe", action="store_true", help="measure what the parts can do here, and stop")
     parser.add_argument("--probe-first", action="store_true", help="the same, and then stage")
-    add_real(parser, "--probe-seconds", 0.01, 86_400, "for a probe (default: 10)", default=10.0, metavar="S")
+    add_real(parser, "--probe-seconds", 0.01, 86_400, "seconds for a probe (default: 10)", default=10.0, metavar="S")
     parser.add_argument(
         "--report",
         type=Path,
@@ -140,7 +140,7 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raise ``InputError`` for words that are missing or too many."""
+    """Raise ``InputError`` for missing arguments, and for arguments that do not go together."""
     of_one_folder = {"--clean": args.clean, "--verify-only": args.verify_only}
     given = [name for name, folder in of_one_folder.items() if folder is not None]
     if not given and (args.source is None or args.destination is None):

@@ -1,7 +1,7 @@
-"""Entries of the source that become files of one name: refused, as far as names tell before anything is moved.
+"""Refuses entries of the source that become files of the same name: before anything moves, as far as names tell.
 
-The members of an archive, and what an application's function makes, are known as they land: within a rank before
-anything is overwritten, among ranks and nodes at the end of the staging, from the manifests.
+The members of an archive, and what an application's function makes, are known only as they land. Within a rank they
+are checked before anything is overwritten; among ranks and nodes, at the end of the staging, from the manifests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Made = tuple[str, str]
 
 
 def refuse_collisions(options: StageOptions, listing: Listing) -> None:
-    """Raise ``DataError`` where two entries would land under one name, or one below the other."""
+    """Raise ``DataError`` if two entries would land under the same name, or one below the other."""
     if not options.transform:
         return
     sources = known_sources(options, listing)
@@ -36,9 +36,9 @@ def refuse_collisions(options: StageOptions, listing: Listing) -> None:
 
 
 def known_sources(options: StageOptions, listing: Listing) -> dict[str, str]:
-    """The files that entries become, as far as their names tell, and the entry of each.
+    """Map the files that entries become, as far as their names tell, to the entry of each.
 
-    Raises ``DataError`` where two become one.
+    Raises ``DataError`` if two entries become the same file.
     """
     landed, sources = landed_names(options.transform, options.plain), dict[str, str]()
     for entry in listing.names:
@@ -49,9 +49,9 @@ def known_sources(options: StageOptions, listing: Listing) -> dict[str, str]:
 
 
 def refuse_landed_collisions(options: StageOptions, plan: Plan, destination: Path, world: World) -> None:
-    """Raise ``EveryRankError`` where two entries have landed under one name, on one node or on two; collective.
+    """Raise ``EveryRankError`` if two entries have landed under the same name, on one node or on two; collective.
 
-    Such files are doubted in the manifest, so that they are brought again once that is mended.
+    Such files are marked as doubtful in the manifest, so that they are brought again once the collision is resolved.
     """
     landed = landed_names(options.transform, options.plain)
     if all(map(landed, plan.listing.names)):
@@ -71,7 +71,7 @@ def refuse_landed_collisions(options: StageOptions, plan: Plan, destination: Pat
 
 
 def claims(options: StageOptions, listing: Listing, manifest: Manifest) -> list[Made]:
-    """What has landed of those entries of which only the content tells what they become."""
+    """What has landed from entries whose content alone tells what they become."""
     landed = landed_names(options.transform, options.plain)
     rows = zip(listing.names, listing.mtimes_ns.tolist(), listing.sizes.tolist(), strict=True)
     as_now = {entry: (mtime_ns, size) for entry, mtime_ns, size in rows if not landed(entry)}
@@ -80,7 +80,7 @@ def claims(options: StageOptions, listing: Listing, manifest: Manifest) -> list[
 
 
 def refuse_shared_names(options: StageOptions, listing: Listing, manifest: Manifest, found: Iterable[Made]) -> None:
-    """Raise ``DataError`` where entries of ``found`` became what another one is, too."""
+    """Raise ``DataError`` if an entry of ``found`` became a file that another entry became, too."""
     sources = known_sources(options, listing)
     twice = [(name, entry, other) for name, entry in found if (other := sources.setdefault(name, entry)) != entry]
     if twice:

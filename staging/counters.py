@@ -10,18 +10,18 @@ from dataclasses import dataclass, fields
 
 @dataclass
 class Counters:
-    """Bytes, files, operations and seconds of one thread or one rank. Seconds are of threads, not of the clock."""
+    """Bytes, files, operations and seconds of one thread or one rank. Seconds are thread-seconds, not wall time."""
 
     files_read: int = 0
     files_landed: int = 0
     files_present: int = 0
     """Files that were there already, from an earlier run."""
     files_changed: int = 0
-    """Of what landed before, entries that the source has changed."""
+    """Entries that landed before and have changed in the source."""
     files_vanished: int = 0
-    """Files that stay, though the source has no more what they came from."""
+    """Files that stay, though what they came from is gone from the source."""
     files_dropped: int = 0
-    """Files that were removed for that."""
+    """Files that were removed because what they came from is gone."""
     bytes_read: int = 0
     """From the source."""
     bytes_sent: int = 0
@@ -29,11 +29,11 @@ class Counters:
     bytes_landed: int = 0
     """On the destination, after any transform."""
     sparse_source_bytes: int = 0
-    """On the disk of the source: what files with holes take that landed as they are."""
+    """Disk space that files with holes take at the source, if they landed as they are."""
     sparse_landed_bytes: int = 0
-    """On the disk of the destination: what the same files take there."""
+    """Disk space that the same files take at the destination."""
     metadata_operations: int = 0
-    """Calls to list, look at, open, close, rename or time-stamp a file."""
+    """Calls to list, stat, open, close or rename a file, or to set its times."""
     retries: int = 0
     read_s: float = 0.0
     exchange_s: float = 0.0
@@ -41,14 +41,14 @@ class Counters:
     """Writing to the destination, with checksums and any transform."""
     sync_s: float = 0.0
     read_stalled_s: float = 0.0
-    """Reading waited for room: something behind it was slower."""
+    """Time that reading waited for room because a later step was slower."""
     exchange_stalled_s: float = 0.0
-    """Sending waited for bytes to be read, or received ones to be taken."""
+    """Time that sending waited for bytes to be read, or for received bytes to be taken."""
     write_stalled_s: float = 0.0
-    """Writing waited for bytes to come."""
+    """Time that writing waited for bytes."""
 
     def add(self, other: Counters) -> None:
-        """Add another's figures to this one's."""
+        """Add the figures of ``other`` to these."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 

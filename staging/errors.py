@@ -9,9 +9,9 @@ class InputError(Exception):
     """Bad input. The message is one line: what, the value, the bound, and what to change. Exit code 2."""
 
     cause = "error"
-    """Why the work ended, in a word for programs, as of ``Aborted``."""
+    """Why the work ended, as a word for programs, as in ``Aborted``."""
     speaks = True
-    """Whether this process reports it; false where another rank does."""
+    """Whether this process reports it; false if another rank does."""
 
     def __init__(self, message: object = "") -> None:
         super().__init__(one_line(str(message)))
@@ -44,7 +44,7 @@ class Aborted(Exception):  # noqa: N818 - it is an event, and not always an erro
     """The work had to stop: a loss that is not finite, a full disk, a signal, another rank."""
 
     speaks = True
-    """Whether this rank reports it; where all ranks stop for the same reason, the first one does."""
+    """Whether this rank reports it; if all ranks stop for the same reason, the first one does."""
 
     def __init__(
         self, reason: str, exit_code: int = 1, *, everywhere: bool = False, cause: str = "error",
@@ -53,8 +53,8 @@ class Aborted(Exception):  # noqa: N818 - it is an event, and not always an erro
         super().__init__(reason)
         self.exit_code = exit_code
         self.cause = cause
-        """Why, in a word for programs."""
+        """Why the work stopped, as a word for programs."""
         self.signal = signal
-        """Name of the signal where that was the cause, such as ``SIGUSR1``."""
+        """Name of the signal if a signal was the cause, such as ``SIGUSR1``."""
         self.everywhere = everywhere
         """Whether all ranks have agreed to raise it, so that none has to tell the others."""

@@ -23,11 +23,11 @@ _COMING: ContextVar[tuple[Path, Collection[str]] | None] = ContextVar("coming", 
 def list_samples(folder: Path, suffix: str, hint: str = HINT) -> list[Path]:
     """Files of ``folder`` whose names end with ``suffix``, sorted by name; hidden and temporary files are left out.
 
-    In a staged folder these are the files that the manifest names; others are not looked at. Within ``coming`` they are
-    those that will be there. Raises ``DataError`` that ends with ``hint`` when the folder is missing or has no such
-    file, and another where a staging into the folder did not come to its end, or a file that it put there is missing or
-    has another size. A pipe, socket, device or folder under such a name raises one, too; a link is
-    looked at when it is opened, since here that would ask the filesystem for every sample.
+    In a staged folder these are the files that the manifest names; others are ignored. Within ``coming`` they are
+    the files that will be there. Raises ``DataError`` that ends with ``hint`` if the folder is missing or has no such
+    file. Raises another ``DataError`` if a staging into the folder did not finish, if a file that it put there is
+    missing or has another size, or if a pipe, socket, device or folder has such a name. A link is checked when it is
+    opened, since checking it here would cost a filesystem request for every sample.
     """
     expected = expected_files(folder)
     staged = None
@@ -50,7 +50,7 @@ def list_samples(folder: Path, suffix: str, hint: str = HINT) -> list[Path]:
 
 @contextmanager
 def coming(destination: Path, names: Collection[str]) -> Iterator[None]:
-    """While entered, a dataset below ``destination`` can be listed as it will be: a staging will bring ``names``."""
+    """Within this context, a dataset below ``destination`` is listed as it will be once a staging brings ``names``."""
     token = _COMING.set((destination, names))
     try:
         yield
@@ -59,7 +59,7 @@ def coming(destination: Path, names: Collection[str]) -> Iterator[None]:
 
 
 def expected_files(folder: Path) -> list[Path] | None:
-    """Within ``coming``, the files that will be below ``folder``; ``None`` for a folder that lies elsewhere."""
+    """Within ``coming``, the files that will be below ``folder``; ``None`` for a folder elsewhere."""
     found = _COMING.get()
     if found is None or not folder.is_relative_to(found[0]):
         return None
@@ -69,7 +69,7 @@ def expected_files(folder: Path) -> list[Path] | None:
 
 @contextmanager
 def special_files_listed() -> Iterator[None]:
-    """While entered, ``list_samples`` lists what is no file under the name of one, so that each can be reported."""
+    """Within this context, ``list_samples`` also lists what has a sample's name but is no file, to be reported."""
     token = _SPECIAL.set(True)
     try:
         yield
@@ -83,7 +83,7 @@ def _names_in(folder: Path, suffix: str, hint: str) -> dict[str, bool]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                # Most filesystems say in the listing what kind a name is, so that this asks for nothing more.
+                # Most filesystems give the type of an entry in the listing, so this makes no further request.
                 usual = not entry.name.endswith(suffix) or entry.is_file(follow_symlinks=False) or entry.is_symlink()
                 names[entry.name] = not usual
             return names

@@ -1,7 +1,7 @@
-"""What a process reads first of each staged file, compared with what landed.
+"""Compares what a process first reads of each staged file with what landed.
 
-The CRC32C is taken of the bytes that readers have just read, while the processor has them at hand. Only the rest of the
-first and of the last block is read in addition, so that a part of a file costs as a part.
+The CRC32C is computed over the bytes that readers have just read, while they are in the processor's cache. Only the
+rest of the first and of the last block is read in addition, so part of a file costs no more than that part.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from staging.ledger.manifest import load_records, manifest_path, staged_destinat
 
 
 class FirstReads:
-    """Checks the first reads of the files below ``folder`` by this process, where ``folder`` was staged.
+    """Checks this process's first reads of the files below ``folder``, if ``folder`` was staged.
 
-    Elsewhere it does nothing. The manifest is read when the first file is, and goes as a compact table to processes
-    that this is sent to, each of which checks what it is the first to read itself.
+    Otherwise it does nothing. The manifest is read together with the first file. Sent to another process, the object
+    carries the manifest as a compact table, and that process checks its own first reads.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,10 +54,10 @@ class FirstReads:
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """While entered, what readers of ``staging.formats`` read in this thread is checked.
+        """Within this context, check what readers of ``staging.formats`` read in this thread.
 
-        They raise ``DataError`` for the first file that is not what landed, also where they stumble over what is
-        damaged.
+        They raise ``DataError`` for the first file that is not what landed, also if damaged content makes a reader fail
+        first.
         """
         if not self.applies:
             yield
@@ -70,7 +70,7 @@ class FirstReads:
             raise
 
     def reading(self, file: int, path: Path, offset: int, size: int) -> Feed | None:
-        """Takes what is read of the open ``file``, and checks its blocks, unless none of them is new."""
+        """A function that takes what is read of the open ``file`` and checks its blocks; ``None`` if none needs it."""
         landed = self._find(path)
         if landed is None:
             return None
@@ -106,7 +106,7 @@ class FirstReads:
                     feed(data)
 
     def check_whole(self, path: Path) -> None:
-        """Raise ``DataError`` for a file that is not what landed, also if all of it was checked before."""
+        """Raise ``DataError`` for a file that is not what landed, even if all of it was checked before."""
         landed = self._find(path)
         if landed is not None:
             self._seen[landed.first : landed.first + landed.count] = False
@@ -119,9 +119,9 @@ class FirstReads:
         return self._table
 
     def _find(self, path: Path) -> FileChecksums | None:
-        """What the manifest has of ``path``; ``None`` where that is nothing.
+        """What the manifest records of ``path``; ``None`` if it has nothing.
 
-        Raises ``DataError`` where a link below the destination leads out of it.
+        Raises ``DataError`` if a link below the destination leads out of it.
         """
         folder, _, base = str(path).rpartition("/")
         if folder not in self._prefixes:
@@ -146,9 +146,9 @@ class FirstReads:
 
 
 def words_again(destination: Path) -> list[str]:
-    """The words of a command line that stages to ``destination`` what was staged there last, from the same source.
+    """The arguments of a command line that stages to ``destination`` what was last staged there, from the same source.
 
-    What the manifest has of another kind than staging writes is left out.
+    Manifest values of a type that staging does not write are left out.
     """
     found = read_header(manifest_path(destination)).get("identity")
     identity = found if isinstance(found, dict) else {}
@@ -166,7 +166,7 @@ def words_again(destination: Path) -> list[str]:
 
 
 def last_selection(destination: Path) -> list[str]:
-    """The words that chose the files of the last staging; none from a journal that cannot be read."""
+    """The arguments that chose the files of the last staging; empty if the journal cannot be read."""
     try:
         return list(Journal(destination).last_selection())
     except DataError:
@@ -174,7 +174,7 @@ def last_selection(destination: Path) -> list[str]:
 
 
 def checksum(file: int, start: int, stop: int, before: int) -> int:
-    """CRC32C of the open ``file`` up to byte ``stop``, or its end, of which that up to ``start`` is ``before``."""
+    """CRC32C of the open ``file`` up to byte ``stop`` or its end; ``before`` is that of the bytes up to ``start``."""
     found = before
     buffer = memoryview(bytearray(min(BLOCK_BYTES, max(stop - start, 0))))
     while start < stop:

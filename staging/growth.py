@@ -1,4 +1,4 @@
-"""What files with holes take at the destination, beside what they take at the source."""
+"""Compares the disk space of files with holes at the destination with that at the source."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from staging.source.sources import STAT_BLOCK
 
 
 def count_growth(prepared: Prepared) -> None:
-    """Add both to the counters, for files that landed on this node as they are; each rank looks at a part. Collective.
+    """Add both to the counters for files that landed on this node as they are; each rank takes a part. Collective.
 
-    It is looked at behind the flush: until then some filesystems have given a file no blocks.
+    This happens after the flush: until then some filesystems have not allocated a file's blocks.
     """
     options, place, names = prepared.options, prepared.world.place, prepared.listing.names
     taken: dict[int, int] = {}
@@ -24,7 +24,7 @@ def count_growth(prepared: Prepared) -> None:
         is_plain = matcher(options.plain, options.transform) if options.plain else lambda name: None
         entries = [entry for entry in entries if is_plain(names[entry])]
     for entry in entries[place.local_rank :: place.local_size]:
-        with suppress(OSError):  # whoever removed it has made room
+        with suppress(OSError):  # a removed file takes no space
             landed = os.lstat(prepared.destination / names[entry])
             prepared.counters.sparse_landed_bytes += landed.st_blocks * STAT_BLOCK
             prepared.counters.sparse_source_bytes += taken[entry]

@@ -1,15 +1,15 @@
-"""Text of others in a line for people: names and values from files may hold newlines, terminal codes, or a megabyte."""
+"""Makes foreign text one readable line: names and values from files may hold newlines, terminal codes or a megabyte."""
 
 from __future__ import annotations
 
 LONGEST = 2000
-"""Characters of a message. The longest that staging itself makes has a path of some hundreds in it."""
+"""The most characters of a message. Staging's own longest one contains a path of some hundred characters."""
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """``text`` in one printable line of at most ``longest`` characters; what is too long lacks its middle.
+    """``text`` as one printable line of at most ``longest`` characters; longer text loses its middle.
 
-    White space becomes a space, and whatever else no terminal shows, lone surrogates among it, its escape sequence.
+    White space becomes a space, and any other unprintable character, lone surrogates included, its escape sequence.
     """
     text = _cut(text, longest)
     return text if text.isprintable() else _cut("".join(map(_shown, text)), longest)

@@ -49,7 +49,7 @@ def open_source(options: StageOptions, world: World, counters: Counters, names: 
 
 
 def destinations(options: StageOptions, world: World) -> set[Path]:
-    """Where the ranks stage to; collective."""
+    """The destinations of all ranks; collective."""
     place = world.place
     own = together(world, lambda: expand(options.destination, place.node_name, place.rank, os.environ))
     return set(world.all_gather(own))
@@ -81,7 +81,7 @@ def indexed(index: Path, selection: Selection, names: Sequence[str] | None, worl
 
 
 def only(listing: Listing, names: Sequence[str], index: Path) -> Listing:
-    """The entries of ``names``. Raises ``InputError`` where the index lacks one."""
+    """The entries of ``names``. Raises ``InputError`` if the index lacks one."""
     wanted = set(names)
     kept = np.flatnonzero(np.fromiter((name in wanted for name in listing.names), bool, len(listing)))
     if len(kept) < len(wanted):

@@ -1,4 +1,4 @@
-"""What a staging shall do; the same settings for the command line and for a training run."""
+"""What a staging is to do: the same settings for the command line and for a training run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StageOptions:
     destination: str
     """Folder on each node's own storage; ``{node}``, ``{rank}`` and ``$VARIABLES`` are filled in there."""
     placement: Placement = "replicate"
-    """``replicate``: every node gets all. ``shard``: each node gets a part, balanced by bytes, by ``seed``."""
+    """``replicate``: every node gets all. ``shard``: each node gets a part, balanced by bytes, from ``seed``."""
     path: Path_ = "direct"
     """``direct``: each node reads what it needs. ``exchange``: every byte is read once in the job, then sent by MPI."""
     transform: str = ""
@@ -28,7 +28,7 @@ class StageOptions:
     plain: tuple[str, ...] = ()
     """Files whose names match one of these shell patterns are left as they are by the transform.
 
-    ``auto`` is no pattern: all files whose names end as none do that the transform knows.
+    ``auto`` is not a pattern: it means all files whose names have no ending that the transform knows.
     """
     threads: int = 4
     """Streams of each rank that read and write at the same time (``direct``)."""
@@ -40,42 +40,42 @@ class StageOptions:
     queue_pieces: int = 4
     """Pieces that may wait between two steps of the pipeline."""
     verify: Verify = "transfer"
-    """``none``: sizes only. ``transfer``: CRC32C from the read on. ``reread``: and the landed files are read again."""
+    """``none``: sizes only. ``transfer``: CRC32C from the read on. ``reread``: also read the landed files again."""
     include: tuple[str, ...] = ()
     """Only files whose relative name matches one of these shell patterns."""
     exclude: tuple[str, ...] = ()
     """No files whose relative name matches one of these shell patterns."""
     follow_links: bool = False
-    """Links to folders are followed; else they are left out, and counted."""
+    """Follow links to folders; otherwise they are left out, and counted."""
     hidden: bool = False
-    """Names that begin with a dot are taken; else they are left out, and counted."""
+    """Take names that begin with a dot; otherwise they are left out, and counted."""
     first: int | None = None
-    """Only so many files, the first by name."""
+    """Only this many files, the first by name."""
     index: Path | None = None
     """A dataset index to use in place of a walk."""
     seed: int = 0
-    """Of the placement."""
+    """Seed of the placement."""
     shuffle: int = 0
-    """How often the shards were re-shuffled: each time other homes are drawn from ``seed``."""
+    """How many times the shards were re-shuffled; each time, other homes are drawn from ``seed``."""
     replicate_also: tuple[str, ...] = ()
     """Files that every node gets with ``shard``, too: names that match one of these shell patterns."""
     share_files: bool = True
-    """Large files are brought by several ranks together, and land when all are done; else each by one rank."""
+    """Several ranks bring a large file together, which lands when all are done; otherwise one rank brings each file."""
     repair: bool = False
-    """What lies at the destination is read again first; files that are not what landed are brought again."""
+    """First read again what is at the destination, and bring again files that are not what landed."""
     update: bool = False
     """The source may have changed since the last staging: what vanished from it stays, and is counted."""
     drop_vanished: bool = False
-    """With ``update``: at the end, files that came from what the source has no more are removed."""
+    """With ``update``: at the end, remove files that came from what is gone from the source."""
     write_way: Literal["auto", "buffered", "early", "uncached"] = "auto"
     """How large files are written; ``auto``: as a probe found fastest, else as suits the destination's filesystem."""
     cold: bool = False
-    """Drop the source's cached pages before reading, where the system lets an ordinary user do so."""
+    """Drop the source's cached pages before reading, if the system lets an ordinary user do so."""
     retries: int = 3
-    """How often an input or output error that may pass is tried again."""
+    """How many times to retry after an input or output error that may be transient."""
 
     def selection_words(self) -> list[str]:
-        """The words of a command line that choose the same files of the source."""
+        """The command-line arguments that choose the same files of the source."""
         patterns = (("--include", self.include), ("--exclude", self.exclude))
         words = [f"{option}={pattern}" for option, given in patterns for pattern in given]  # it may begin with a dash
         words += ["--follow-links"] * self.follow_links + ["--hidden"] * self.hidden

@@ -23,7 +23,7 @@ class PhaseTimer:
         self.entered: Callable[[str], object] | None = None
 
     def listen(self, entered: Callable[[str], object]) -> None:
-        """Call ``entered`` with the name of each phase that begins or continues; with ``other`` where none is open."""
+        """Call ``entered`` with the name of each phase that begins or continues; with ``other`` if none is open."""
         self.entered = entered
 
     def span(self, name: str) -> _Phase:
@@ -57,7 +57,7 @@ class PhaseTimer:
         return dict(self._seconds)
 
     def now(self) -> float:
-        """The time on the clock of the spans."""
+        """The time on this timer's clock."""
         return self._clock()
 
     @property
@@ -66,7 +66,7 @@ class PhaseTimer:
         return self._mark
 
     def wall(self) -> float:
-        """Seconds since the start, up to ``stop`` where that was called."""
+        """Seconds since the start, up to ``stop`` if that was called."""
         return self._clock() - self._start
 
     def other(self) -> float:

@@ -1,4 +1,4 @@
-"""Everything that is settled before the first byte moves: where to, what, by whom, and whether it fits."""
+"""Settles everything before the first byte moves: where to, what, by whom, and whether it fits."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ class Prepared:
     source: Source
     plan: Plan
     present: Present
-    """What of the plan is there already."""
+    """What is already there of the plan."""
     bad: list[tuple[str, BadFile]]
-    """What a repair found not to be what landed, on all nodes; their names stand before."""
+    """Files on all nodes that a repair found not to be what landed, each after the name of its node."""
     unchecked: int
-    """Files that a repair compared by size alone, on all nodes: they landed without a checksum."""
+    """Number of files on all nodes that a repair compared by size alone: they landed without a checksum."""
     make_sink: SinkMaker
     piece_bytes: int
     turns: NDArray[np.int64]
-    """For each entry its place in the order in which entries shall arrive."""
+    """For each entry, its place in the order in which entries are to arrive."""
     timer: PhaseTimer
     counters: Counters
     by_names: bool = False
-    """Whether the caller has named the files, and not the options chosen them."""
+    """Whether the caller named the files; otherwise the options chose them."""
 
     @property
     def wanted(self) -> NDArray[np.bool_]:
@@ -80,7 +80,7 @@ class Prepared:
         return self.source.listing
 
     def in_turn(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of slices in the order in which they shall arrive."""
+        """Numbers of slices in the order in which they are to arrive."""
         return numbers[np.argsort(self.turns[self.plan.slices.entry[numbers]], kind="stable")]
 
     def partners(self) -> list[int]:
@@ -90,14 +90,14 @@ class Prepared:
         return [ranks[node] for node in range(self.plan.nodes)]
 
     def sources_here(self) -> dict[str, str]:
-        """Names of the files that land on this node, as far as their sources' names tell, and the entry of each."""
+        """Map the names of the files that land on this node, as far as their sources' names tell, to their entries."""
         landed, names = landed_names(self.options.transform, self.options.plain), self.listing.names
         here = (names[int(entry)] for entry in self.plan.lands_on(self.world.place.node))
         return {output: name for name in here for output in landed(name)}
 
     @property
     def buffer_bytes(self) -> int:
-        """The most that a rank holds of pieces, whatever the number of nodes; a transform may hold a file beside."""
+        """The most bytes of pieces that a rank holds, for any number of nodes; a transform may also hold a file."""
         queue, threads = self.options.queue_pieces, self.options.threads
         pieces = queue + 2 + 2 * threads if self.options.path == "exchange" else threads * (queue + 2)
         return pieces * self.piece_bytes
@@ -120,9 +120,9 @@ def prepare(
 ) -> Prepared:
     """List the source, make the plan, and check that it fits; nothing is written. Collective.
 
-    ``names`` are the relative names of the files to stage, in the order in which they shall arrive, where they are
-    known; else the source is listed. Raises ``InputError`` on all ranks for bad options, an unreadable source, a
-    destination that is not ours, and, with ``must_fit``, too little space on any node.
+    ``names`` are the relative names of the files to stage, in the order in which they are to arrive; without them the
+    source is listed. Raises ``InputError`` on all ranks for bad options, an unreadable source, a destination that
+    belongs to something else, and, with ``must_fit``, too little space on any node.
     """
     places = world.all_gather(world.place)
     make_sink = together(world, lambda: sinks_of(options))
@@ -152,7 +152,7 @@ def prepare(
 
 
 def check_memory(prepared: Prepared) -> None:
-    """Raise ``InputError`` where the buffers of a node's ranks are more than its memory."""
+    """Raise ``InputError`` if the buffers of a node's ranks exceed its available memory."""
     ranks = min(prepared.world.place.local_size, prepared.plan.lanes)
     need, left = prepared.buffer_bytes * ranks, available_memory()
     if need > left:
@@ -164,7 +164,7 @@ def check_memory(prepared: Prepared) -> None:
 
 
 def turns_of(listing: Listing, names: Sequence[str] | None) -> NDArray[np.int64]:
-    """For each entry its place in the order of ``names``; without these, that of the listing."""
+    """For each entry, its place in the order of ``names``, or without names, in that of the listing."""
     if names is None:
         return np.arange(len(listing), dtype=np.int64)
     turn = {name: number for number, name in enumerate(names)}
@@ -172,9 +172,9 @@ def turns_of(listing: Listing, names: Sequence[str] | None) -> NDArray[np.int64]
 
 
 def held_bytes(options: StageOptions, listing: Listing) -> int:
-    """The least piece for an exchange with a transform that holds whole files: no file may be held in parts.
+    """The smallest piece for an exchange with a transform that holds whole files: no file may be held in parts.
 
-    Parts of a file from each node would wait in memory at once; whole files come one by one.
+    Otherwise parts of a file from each node would wait in memory at once; whole files arrive one by one.
     """
     if not options.transform or options.path == "direct" or not holds_files(options.transform):
         return 1
@@ -183,7 +183,7 @@ def held_bytes(options: StageOptions, listing: Listing) -> int:
 
 
 def plan_for(listing: Listing, places: list[Place], options: StageOptions) -> Plan:
-    """Who reads what and where it lands."""
+    """The plan: who reads what, and where it lands."""
     ranks = ranks_per_node(places)
     return make_plan(
         listing, len(ranks), ranks, options.placement, options.path, options.seed, shuffle=options.shuffle,
@@ -192,7 +192,7 @@ def plan_for(listing: Listing, places: list[Place], options: StageOptions) -> Pl
 
 
 def as_they_are(listing: Listing, options: StageOptions) -> NDArray[np.bool_]:
-    """For each entry whether ranks may bring it in parts: a large file that no transform wants as a whole."""
+    """For each entry, whether ranks may bring it in parts: a large file that no transform needs as a whole."""
     large = listing.sizes >= CUT_BYTES
     if not options.share_files or options.source.is_file():
         return np.zeros(len(listing), np.bool_)
@@ -205,7 +205,7 @@ def as_they_are(listing: Listing, options: StageOptions) -> NDArray[np.bool_]:
 
 
 def sinks_of(options: StageOptions) -> SinkMaker:
-    """What takes the bytes of each file. Raises ``InputError`` for an unknown transform."""
+    """The maker of the sinks that take each file's bytes. Raises ``InputError`` for an unknown transform."""
     files = FileSinkMaker(options.verify != "none")
     make_sink = sink_maker(options.transform, files)
     if options.transform and options.plain:
@@ -214,9 +214,9 @@ def sinks_of(options: StageOptions) -> SinkMaker:
 
 
 def own_destination(options: StageOptions, world: World) -> Path:
-    """The destination on this rank's node, if it may be used, without links. Raises ``InputError``.
+    """The destination on this rank's node, with links resolved. Raises ``InputError`` if it may not be used.
 
-    Should it be a link that somebody lets lead elsewhere meanwhile, lock, books and files stay in one place.
+    If it is a link that somebody redirects in the meantime, the lock, the records and the files stay in one place.
     """
     if options.path == "exchange" and world.place.size > 1 and options.piece_bytes > LARGEST_PIECE:
         raise InputError(f"piece_bytes ({options.piece_bytes}) must be at most {LARGEST_PIECE} for path exchange")
@@ -239,7 +239,7 @@ def ranks_per_node(places: list[Place]) -> list[int]:
 def check_room(
     destination: Path, listing: Listing, wanted: NDArray[np.bool_], make_sink: SinkMaker, transform: str, world: World
 ) -> int:
-    """Raise ``DataError`` on all ranks unless all nodes have room; the bytes that the fullest one needs. Collective."""
+    """Raise ``DataError`` on all ranks unless all nodes have room; returns the most bytes a node needs. Collective."""
     entries = np.flatnonzero(wanted)
 
     def needed() -> tuple[int, int]:
@@ -259,7 +259,7 @@ def check_room(
 
 
 def outputs_of(names: Names, sizes: NDArray[np.int64], make_sink: SinkMaker, block: int) -> tuple[Names, int]:
-    """The files that entries become, and their bytes in blocks of ``block``, as far as names and sizes tell."""
+    """The files that entries become, and their bytes in whole blocks of ``block``, as far as names and sizes tell."""
     outputs = [
         file for name, size in zip(names, sizes.tolist(), strict=True) for file in make_sink.estimate(name, size)
     ]
@@ -282,5 +282,5 @@ def identity(prepared: Prepared) -> dict[str, Any]:
 
 
 def settled(options: StageOptions) -> StageOptions:
-    """The options with an absolute source, so that the manifest says where it was."""
+    """The options with an absolute source, so that the manifest records where it was."""
     return replace(options, source=options.source.absolute())

@@ -1,4 +1,4 @@
-"""What of a plan the nodes have already, and what they hold that the source has no more."""
+"""Finds what the nodes already have of a plan, and what they hold that is gone from the source."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Present:
     moving: NDArray[np.bool_]
     """Entries that some node lacks."""
     changed: int
-    """Entries of this node that the source has changed since they landed; counted on its first rank."""
+    """Entries of this node that have changed in the source since they landed; counted on its first rank."""
     stale: list[Landed]
-    """Files that this node's manifest names of entries that it lacks, which land again; on its first rank."""
+    """Files in this node's manifest from entries that it lacks, and that land again; on its first rank."""
 
 
 def look(plan: Plan, world: World, destination: Path, options: StageOptions, bad: Collection[str] = ()) -> Present:
-    """Compare the manifest of this node and what lies there with the plan; collective.
+    """Compare the manifest of this node, and the files there, with the plan; collective.
 
-    ``bad`` are files of this node that count as not there. Raises ``EveryRankError`` where a node holds what the plan
+    ``bad`` are files of this node that count as absent. Raises ``EveryRankError`` if a node holds a file that the plan
     would not put there, unless ``options.update`` says that the source may have lost it.
     """
     place, number = world.place, len(plan.listing)
@@ -77,7 +77,7 @@ def look(plan: Plan, world: World, destination: Path, options: StageOptions, bad
 
 
 def refuse_stale(records: Records, plan: Plan, entries: NDArray[np.int64], destination: Path) -> None:
-    """Raise ``DataError`` where files came from no entry of the plan."""
+    """Raise ``DataError`` if a file came from no entry of the plan."""
     known = known_to(plan, entries)
     if stale := next((file.name for file in records if file.source not in known), None):
         raise stale_file(destination, stale)
@@ -100,10 +100,10 @@ def known_to(plan: Plan, entries: NDArray[np.int64]) -> set[str]:
 
 
 def vanished(plan: Plan, node: int, destination: Path, source: Path) -> list[Landed]:
-    """Files of ``node``, after a staging, that the source would not make any more.
+    """Files of ``node``, after a staging, that the source would no longer produce.
 
-    Their entries are gone from it, or were brought again since they changed, without these among what they made.
-    Raises ``DataError`` where the system does not say whether an entry is there.
+    Their entries are gone from it, or changed and were brought again without producing these files.
+    Raises ``DataError`` if the system does not say whether an entry is there.
     """
     listing, entries = plan.listing, plan.lands_on(node)
     columns = zip(listing.mtimes_ns[entries].tolist(), listing.sizes[entries].tolist(), strict=True)
@@ -120,9 +120,9 @@ def vanished(plan: Plan, node: int, destination: Path, source: Path) -> list[Lan
 
 
 def is_gone(source: Path, entry: str) -> bool:
-    """Whether a source has an entry no more; of one file, all entries that it once had.
+    """Whether an entry is gone from a source; if the source is one file, always true.
 
-    Raises ``DataError`` where the system does not say.
+    Raises ``DataError`` if the system does not say.
     """
     if not source.is_dir():
         return True
@@ -134,13 +134,13 @@ def is_gone(source: Path, entry: str) -> bool:
         return True
     except OSError as error:
         problem = f"cannot be looked for ({error.strerror})"
-        raise DataError(source / entry, problem, "see that the source can be read") from None
+        raise DataError(source / entry, problem, "check that the source can be read") from None
 
 
 def make_way(options: StageOptions, plan: Plan, place: Place, destination: Path) -> int:
-    """Before anything moves, remove vanished files that stand where folders are to be, or below what is to be a file.
+    """Before anything moves, remove vanished files that are where a folder must go, or below where a file must go.
 
-    On the first rank of a node; returns how many were removed. Raises ``DataError`` where one of them has to stay.
+    Acts on the first rank of a node; returns how many were removed. Raises ``DataError`` if one of them has to stay.
     """
     if place.local_rank != 0:
         return 0
@@ -163,10 +163,10 @@ def make_way(options: StageOptions, plan: Plan, place: Place, destination: Path)
 
 
 def drop(destination: Path, files: Collection[Landed]) -> tuple[int, list[str]]:
-    """Remove staged files, and folders that are empty then, and take the names off the manifest.
+    """Remove staged files and the folders that this leaves empty, and take the names off the manifest.
 
-    Returns how many were removed, and the names of those that stay, since they are not as they landed. For who holds
-    the claim. A kill leaves names of files that are gone, which the next call takes off.
+    Returns how many were removed, and the names of those that stay because they are not as they landed. The caller must
+    hold the destination's lock. A kill can leave names of files that are gone; the next call takes them off.
     """
     if not files:
         return 0, []
@@ -176,16 +176,16 @@ def drop(destination: Path, files: Collection[Landed]) -> tuple[int, list[str]]:
         for above in sorted({above for name in inside for above in folders_of(name)}, key=len, reverse=True):
             before, _, base = above.rpartition("/")
             with suppress(OSError, DataError), folder.reach(before) as descriptor:
-                os.rmdir(base, dir_fd=descriptor)  # refused where it is not empty
+                os.rmdir(base, dir_fd=descriptor)  # refused if it is not empty
     sync_filesystem(destination)
     Manifest(destination).remove([file.name for file in files])
     return dropped, left
 
 
 def unlink_as_landed(folder: DestinationFolder, files: Iterable[Landed]) -> tuple[int, list[str]]:
-    """Remove the staged files that are as they landed, of size and time.
+    """Remove the staged files whose size and time are as they landed.
 
-    Returns how many were removed, and the names of those that stay, since they are anything else.
+    Returns how many were removed, and the names of those that stay because they are anything else.
     """
     removed, left = 0, []
     for file in files:

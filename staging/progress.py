@@ -1,4 +1,4 @@
-"""Shows how far a long task is: a bar on a terminal, a plain line now and then elsewhere, or nothing."""
+"""Shows the progress of a long task: a bar on a terminal, a plain line now and then elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Progress:
             self._print("" if error is None else ", stopped")
 
     def advance(self, n: int = 1, **fields: object) -> None:
-        """Count ``n`` more items; ``fields`` are shown behind, floats with four significant digits. For any thread."""
+        """Count ``n`` more items; ``fields`` are shown after, floats with four significant digits. For any thread."""
         with self._lock:
             self.done += n
             if not self._enabled:

@@ -1,4 +1,4 @@
-"""What a staging did, per rank, per node and in all: the figures for JSON, for a table and for sentences."""
+"""What a staging did, per rank, per node and in total: the figures for JSON, for a table and for sentences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from staging.units import human
 
 SCHEMA = 1
 SHOWN_NODES = 12
-"""More nodes than this are shown by the slowest and the median one."""
+"""With more nodes than this, the table shows only the slowest and the median one."""
 SETTINGS = ("source", "destination", "placement", "path", "transform", "verify", "flushed")
 COLUMNS = 100
 GROWTH_SHOWN = 4 << 20
-"""Bytes from which on the growth of files with holes is said."""
+"""The report mentions growth of files with holes from this many bytes on."""
 BEYOND = 1.1
-"""A share from which on the probe can't have seen what the part can do."""
+"""Above this share, the probe can't have seen what the part can do."""
 NO_PROBE = (
     "no ceiling was probed for this source and these nodes: add --probe-first, or run "
     "`hpcbench stage SRC DST --probe` in the same allocation before"
@@ -28,7 +28,7 @@ NO_PROBE = (
 
 @dataclass
 class RankReport:
-    """One rank's part. ``phases_s`` are seconds of the clock and add up to ``seconds``."""
+    """One rank's part. ``phases_s`` are seconds of wall time and add up to ``seconds``."""
 
     node: str
     rank: int
@@ -51,7 +51,7 @@ class NodeReport:
     name: str
     ranks: int
     seconds: float
-    """Until its last rank had all in place, without waiting for other nodes."""
+    """Seconds until its last rank had everything in place, without waiting for other nodes."""
     move_s: float
     counters: Counters
     tier: str
@@ -79,11 +79,11 @@ class StagingReport:
     repaired: list[dict[str, str]] = field(default_factory=list)
     """Files that a repair found bad and brought again: ``node``, ``name`` and ``problem`` of each."""
     ceilings: Ceilings | None = None
-    """What a probe of this source on these nodes measured, where there was one."""
+    """What a probe of this source on these nodes measured, if there was one."""
 
     @property
     def seconds(self) -> float:
-        """Of the slowest rank, from the first look at the source to the last file made durable."""
+        """Seconds of the slowest rank, from the first look at the source to the last file made durable."""
         return max(rank.seconds for rank in self.ranks)
 
     @property
@@ -96,7 +96,7 @@ class StagingReport:
 
     @property
     def growth_bytes(self) -> int:
-        """What files with holes take at the destinations more than at the source."""
+        """How many more bytes files with holes take at the destinations than at the source."""
         total = self.totals
         return total.sparse_landed_bytes - total.sparse_source_bytes
 
@@ -113,7 +113,7 @@ class StagingReport:
         return nodes[-1], nodes[(len(nodes) - 1) // 2]
 
     def shares(self) -> list[Share]:
-        """How much each part did of what it can, the highest first: of the probed ceilings, or else of the seconds."""
+        """How much of its limit each part reached, highest first: of the probed ceiling, or else of the seconds."""
         if self.ceilings is None:
             return busy_shares(self.ranks, self.path)
         return probed_shares(self.ranks, self.ceilings, self.path, self.transform, self.verify)
@@ -123,7 +123,7 @@ class StagingReport:
         return next(iter(self.shares()), Share("nothing", 0.0))
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON; the sums of nodes and of all beside the ranks."""
+        """Everything, for JSON: each rank's figures, and the sums per node and over all."""
         slowest, median = self.slowest_and_median()
         bound, total = self.bound(), self.totals
         return {
@@ -180,7 +180,7 @@ class StagingReport:
         )
 
     def growth_sentence(self) -> str:
-        """How much files with holes have grown; empty where it is not worth a line."""
+        """How much files with holes have grown; empty if it is not worth a line."""
         total = self.totals
         if self.growth_bytes < GROWTH_SHOWN:
             return ""
@@ -190,13 +190,13 @@ class StagingReport:
         )
 
     def bound_sentence(self) -> str:
-        """What it was bound by."""
+        """What the staging was bound by."""
         bound = self.bound()
         if self.ceilings is None:
             busiest = f"busiest: {BUSY_WORDS[bound.part]}, {bound.share:.0%} of the time"
             return f"{busiest}; {NO_PROBE}"
         if bound.part == "nothing":
-            return "nothing moved, so that no ceiling was near"
+            return "nothing moved, so no ceiling was near"
         on_node = f" on {bound.node}" if bound.node and len({rank.node for rank in self.ranks}) > 1 else ""
         rates = f"{rate_text(bound.part, bound.achieved)} of {rate_text(bound.part, bound.ceiling)}"
         first = f"bound by {WORDS[bound.part]}{on_node}: {rates}, {bound.share:.0%} of the probed ceiling"
@@ -206,7 +206,7 @@ class StagingReport:
         return first + (f"; others: {others}" if others else "")
 
     def fine_print(self) -> str:
-        """What is inside the figures."""
+        """What the figures include."""
         caches = sorted({rank.cache for rank in self.ranks if rank.counters.bytes_read}) or ["unknown"]
         tiers, ways = (sorted({getattr(rank, name) for rank in self.ranks}) for name in ("tier", "way"))
         flushed = "flushed to the device" if self.flushed else "not flushed to the device"

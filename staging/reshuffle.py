@@ -1,9 +1,9 @@
-"""Gives shards other homes: draws them anew and moves files between the nodes by exchange, without the source.
+"""Gives shards new homes: draws them again and moves files between the nodes by exchange, without the source.
 
-A file is removed where it was only when it is durable, and named in the manifest, where it goes. What arrives lies in
-the bookkeeping folder until all of it is there. Killed at any instant, every file is whole on one node at least, and
-the destination counts as not staged to its end: the next staging clears up, puts each file where its options say, from
-the source where it must, and then removes what lies elsewhere.
+A file is removed from its old node only once it is durable, and named in the manifest, on its new one. Arriving files
+stay in the bookkeeping folder until all are there. After a kill at any instant, every file is whole on at least one
+node, and the destination counts as not staged to its end. The next staging clears up, puts each file where its options
+say, from the source if it must, and then removes what is elsewhere.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ReshuffleReport:
 
 @dataclass(frozen=True)
 class Moves:
-    """Files that change their node: as they landed, in order of their names, where each is, and where it goes."""
+    """Files that change nodes, as they landed, in the order of their names: where each is, and where it goes."""
 
     listing: Listing
     sources: Names
@@ -83,11 +83,11 @@ class Moves:
     """``Landed.source_size`` of each."""
 
     def arriving(self, node: int) -> list[Landed]:
-        """What comes to ``node``."""
+        """Files that go to ``node``."""
         return self._landed(np.flatnonzero(self.home == node))
 
     def leaving(self, node: int) -> list[Landed]:
-        """What goes away from ``node``."""
+        """Files that leave ``node``."""
         return self._landed(np.flatnonzero(self.present == node))
 
     def _landed(self, entries: NDArray[np.int64]) -> list[Landed]:
@@ -103,13 +103,14 @@ class Moves:
 def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleReport:
     """Move shards that were staged with ``options`` to the homes of draw number ``shuffle``; collective.
 
-    Homes are even by the bytes that landed, a function of the seed and ``shuffle`` alone; they are those of a staging
-    with ``StageOptions.shuffle`` where no transform changed the sizes. Raises ``InputError`` on all ranks, before a
-    byte has moved, where the destination holds no whole shards, or has no room for what arrives beside what leaves
-    later; ``DataError`` on the rank that meets it for what turns up on the way, so that the caller ends the others.
+    Homes are balanced by the bytes that landed, and a function of the seed and ``shuffle`` alone; if no transform
+    changed the sizes, they are those of a staging with ``StageOptions.shuffle``. Raises ``InputError`` on all ranks,
+    before a byte has moved, if the destination holds no whole shards, or lacks room for what arrives in addition to
+    what leaves later. Raises ``DataError`` for later problems, on the rank that meets them, so that the caller ends the
+    others.
 
-    Memory: every rank holds about 100 bytes for each file of all nodes, and 16 for each MiB of it, the first one a few
-    times that, and pieces as in a staging by exchange.
+    Memory: every rank holds about 100 bytes for each file of all nodes, and 16 for each MiB of it; the first rank holds
+    a few times that. Each rank also holds pieces, as in a staging by exchange.
     """
     start = time.perf_counter()
     destination = together(world, lambda: own_destination(replace(options, path="exchange"), world))
@@ -127,7 +128,7 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
             together(world, lambda: remove(destination, moves.leaving(world.place.node), world.place))
         except BaseException as error:
             cause = what_ended(error)
-            with suppress(DataError):  # a full disk, of which the first error tells
+            with suppress(DataError):  # such as a full disk, which the first error reports
                 journal.end(begun, "aborted", str(cause) or type(cause).__name__)
             raise
         run_in_thread(partial(journal.end, begun))
@@ -137,13 +138,13 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
 
 
 def draw(options: StageOptions, shuffle: int, world: World, destination: Path) -> Moves:
-    """What goes where, found by the first rank; collective. Raises ``InputError`` on all ranks."""
+    """Decide on the first rank what goes where; collective. Raises ``InputError`` on all ranks."""
     found = world.all_gather((world.place.node, together(world, lambda: sharded(options, world.place, destination))))
 
     def first_draws() -> Moves | None:
         if world.place.rank != 0:
             return None
-        # what the ranks of this job sent, as every object of theirs travels
+        # sent by the ranks of this job, which pickle all objects that they send
         on_node = {node: pickle.loads(files) for node, files in found if files is not None}  # noqa: S301
         return drawn(on_node, options.seed, shuffle, destination)
 
@@ -153,7 +154,7 @@ def draw(options: StageOptions, shuffle: int, world: World, destination: Path) -
 
 
 def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination: Path) -> Moves:
-    """The files whose home is not the node that has them. Raises ``DataError`` where a file is on two."""
+    """The files whose home is not the node that has them. Raises ``DataError`` if a file is on two nodes."""
     found = ((file, node) for node, files in on_node.items() for file in files)
     rows = sorted(found, key=lambda row: os.fsencode(row[0].name))
     if (twice := next((a for (a, _), (b, _) in pairwise(rows) if a.name == b.name), None)) is not None:
@@ -170,7 +171,7 @@ def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination
 
 
 def homes_of(files: Sequence[Landed], nodes: int, seed: int, shuffle: int) -> dict[str, int]:
-    """The home of each entry of the source, by the bytes that landed of it."""
+    """The home of each entry of the source, from the bytes that landed from it."""
     landed: dict[str, int] = {}
     for file in files:
         landed[file.source] = landed.get(file.source, 0) + file.size
@@ -181,7 +182,7 @@ def homes_of(files: Sequence[Landed], nodes: int, seed: int, shuffle: int) -> di
 
 
 def sharded(options: StageOptions, place: Place, destination: Path) -> bytes | None:
-    """The files of this node's shard, pickled, on its first rank; ``InputError`` where that is no whole shard."""
+    """The pickled files of this node's shard, on its first rank. Raises ``InputError`` if it is no whole shard."""
     if place.local_rank != 0:
         return None
     records = load_records(destination)
@@ -198,7 +199,7 @@ def sharded(options: StageOptions, place: Place, destination: Path) -> bytes | N
 
 
 def make_ready(destination: Path, moves: Moves, world: World) -> None:
-    """Clear the folder for arrivals, and check that they fit beside what is there; collective."""
+    """Clear the folder for arrivals, and check that they fit in addition to what is there; collective."""
     place = world.place
     if place.local_rank == 0:
         shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
@@ -207,7 +208,7 @@ def make_ready(destination: Path, moves: Moves, world: World) -> None:
 
 
 def move(options: StageOptions, moves: Moves, world: World, destination: Path) -> Counters:
-    """Bring what this rank has a part in into the folder for arrivals."""
+    """Bring files into the folder for arrivals: this rank's part in reading, sending and receiving them."""
     place = world.place
     places = world.all_gather(place)
     # each file is read where it is and lands at its home
@@ -228,7 +229,7 @@ def move(options: StageOptions, moves: Moves, world: World, destination: Path) -
 
 
 def settle(destination: Path, files: list[Landed], place: Place) -> None:
-    """Make durable what arrived, name it in the manifest, and put it in its place."""
+    """Make the arrived files durable, name them in the manifest, and put them in place."""
     if place.local_rank != 0 or not files:
         return
     sync_filesystem(destination)
@@ -245,7 +246,7 @@ def settle(destination: Path, files: list[Landed], place: Place) -> None:
 
 
 def as_kept(file: Landed, folder: DestinationFolder) -> Landed:
-    """The record of a file with the time that its new node keeps it with."""
+    """The record of a file with the modification time that its new node keeps."""
     status = folder.status(file.name)
     return file if status is None else replace(file, kept_ns=kept(file.mtime_ns, status.st_mtime_ns))
 
@@ -253,12 +254,12 @@ def as_kept(file: Landed, folder: DestinationFolder) -> Landed:
 def remove(destination: Path, files: Iterable[Landed], place: Place, *, quiet: bool = False) -> None:
     """Remove files that another node has now, and then their names from the manifest.
 
-    What is not as it landed here may be somebody's own: it stays, and unless ``quiet`` is named.
+    A file that is not as it landed here may be somebody's own: it stays, and is reported unless ``quiet``.
     """
     names = [file.name for file in files]
     if place.local_rank != 0 or not names:
         return
-    records = load_records(destination)  # which have the times that this node keeps files with
+    records = load_records(destination)  # these have the file times that this node keeps
     with DestinationFolder(destination) as folder:
         _, left = unlink_as_landed(folder, (records[name] for name in names if name in records))
     for name in left if not quiet else ():
@@ -268,9 +269,9 @@ def remove(destination: Path, files: Iterable[Landed], place: Place, *, quiet: b
 
 
 def remove_strays(plan: Plan, destination: Path, place: Place, *, quiet: bool = False) -> None:
-    """At the end of a staging of shards: remove what lies here with its home elsewhere, and unfinished arrivals.
+    """At the end of a staging of shards, remove files whose home is elsewhere, and unfinished arrivals.
 
-    What came from no entry of the plan stays, and what is not as it landed.
+    Files that came from no entry of the plan stay, and so do files that are not as they landed.
     """
     if place.local_rank != 0 or not (plan.home >= 0).any():
         return

@@ -1,4 +1,4 @@
-"""Stages: lists, plans, checks, moves, makes durable, verifies and reports; all ranks call it together."""
+"""Stages a dataset: lists, plans, checks, moves, makes durable, verifies and reports; all ranks call it together."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from staging.verification import bad_table, damaged, unchecked_line
 KEEP_S = 3.0
 """How long a rank that failed may take to make durable and name what landed, before it tells the others."""
 KEEP_BRIEFLY_S = 0.5
-"""The same for one that another ends."""
+"""The same for a rank that another rank ends."""
 
 
 def stage(
@@ -67,13 +67,13 @@ def stage(
     quiet: bool = False,
     watcher: AbortWatcher | None = None,
 ) -> StagingReport:
-    """Bring the source to every node, or its parts to each; returns the report, the same on all ranks. Collective.
+    """Bring the source, or a part of it, to each node; returns the report, the same on all ranks. Collective.
 
-    ``names`` are the files of the source to bring, in the order in which they shall arrive, where the caller knows
-    them; else all that ``options`` choose. What an earlier run brought and named in the manifest stays. Raises
-    ``InputError`` on all ranks, before a byte has moved, for whatever can be known then; ``DataError`` on the rank that
-    meets it for what turns up on the way, so that the caller ends the others (``together.watch``); ``watcher`` is that,
-    so that they write down why. What landed until then is kept, and named if the disk takes it in a few seconds.
+    ``names`` are the files of the source to bring, in the order in which they are to arrive; without them, all that
+    ``options`` choose. What an earlier run brought and named in the manifest stays. Raises ``InputError`` on all ranks,
+    before a byte has moved, for whatever can be known then. Raises ``DataError`` for later problems, on the rank that
+    meets them, so that the caller ends the others (``together.watch``); ``watcher`` is what ends them, so that they
+    record why. What landed until then is kept, and named if the disk takes it in a few seconds.
     """
     prepared = prepare(settled(options), world, PhaseTimer(), Counters(), names, quiet=quiet)
     return carry_out(prepared, quiet=quiet, watcher=watcher)
@@ -86,7 +86,7 @@ def carry_out(
     watcher: AbortHook | None = None,
     on_move: Callable[[], None] | None = None,
 ) -> StagingReport:
-    """The part of ``stage`` that writes, once, after ``prepare``; collective. ``on_move`` is called before it moves."""
+    """Do the writing part of ``stage``, once, after ``prepare``; collective. ``on_move`` is called before data move."""
     world = prepared.world
     if world.place.rank == 0 and not quiet:
         for line in (prepared.source.skipped, *bad_table(prepared.bad), unchecked_line(prepared.unchecked)):
@@ -128,10 +128,10 @@ def way_to_write(prepared: Prepared, ceilings: Ceilings | None) -> WriteWay:
 
 
 def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> None:
-    """After a staging that did not come to its end: name the processes that were killed, remove unfinished files.
+    """After a staging that did not finish, name the processes that were killed and remove unfinished files.
 
-    These are gone for good before this staging may end, also where it has nothing to move. The first rank of a node
-    does, which holds the claim.
+    The removal is durable before this staging may end, even if it has nothing to move. Only the first rank of a node
+    acts, since it holds the destination's lock.
     """
     if place.local_rank != 0 or journal.is_done():
         return
@@ -144,7 +144,7 @@ def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> 
 
 
 class Staging:
-    """One rank's part in a staging that is prepared and claimed."""
+    """One rank's part in a staging that is prepared and holds its destination's lock."""
 
     def __init__(
         self, prepared: Prepared, manifest: Manifest, quiet: bool, job: str, way: WriteWay, held: DestinationLock
@@ -185,7 +185,7 @@ class Staging:
         return self.report(landings, before, after)
 
     def make_way(self) -> None:
-        """Remove what is in the way of files, and doubt those that are written again; on the first rank of a node."""
+        """Remove what is in the way, and mark files to be written again as doubtful; on the first rank of a node."""
         prepared = self.prepared
         if self.options.update:
             self.counters.files_dropped += make_way(self.options, prepared.plan, self.world.place, prepared.destination)
@@ -194,15 +194,15 @@ class Staging:
 
     @contextmanager
     def written_down(self, journal: Journal, begun: Start, watcher: AbortHook | None) -> Iterator[None]:
-        """Write into the journal that ``begun`` begins, and how what is inside ended, also where ``watcher`` ends it.
+        """Record in the journal that ``begun`` begins, and how the work inside ended, also if ``watcher`` ends it.
 
-        The first reason counts: some launchers then send a signal to those who still write theirs down.
+        The first reason counts: some launchers then send a signal to ranks that are still recording theirs.
         """
         first = threading.Lock()
 
         def aborted(reason: str, keep_s: float = KEEP_BRIEFLY_S) -> None:
             if first.acquire(blocking=False):
-                with suppress(DataError):  # a full disk, of which the first error tells
+                with suppress(DataError):  # such as a full disk, which the first error reports
                     journal.end(begun, "aborted", reason)
             self.batch.commit_within(keep_s)
 
@@ -217,7 +217,7 @@ class Staging:
         run_in_thread(partial(journal.end, begun))
 
     def progress(self) -> Progress:
-        """A bar of what this rank writes, shown by the first one."""
+        """A progress bar of what this rank writes; only the first rank shows it."""
         place, slices = self.world.place, self.prepared.plan.slices
         mine = self.prepared.wanted[slices.entry] & (self.prepared.plan.lane == place.local_rank)
         settled = np.unique(slices.entry[slices.is_cut & self.prepared.wanted[slices.entry]])
@@ -226,7 +226,7 @@ class Staging:
         return Progress(own, label, "files", enabled=place.rank == 0 and not self.quiet)
 
     def move(self, landings: Landings) -> None:
-        """Move what this rank has a part in; collective."""
+        """Do this rank's part of the move; collective."""
         prepared = self.prepared
         place, plan = self.world.place, prepared.plan
         present = plan.lands_on(place.node)
@@ -249,7 +249,7 @@ class Staging:
             shared.close()
 
     def settle(self, shared: SharedFiles) -> list[Landed]:
-        """Once all ranks of a node have written their parts of files, its first one puts these under their names."""
+        """Once all ranks of a node have written their parts of files, its first rank gives the files their names."""
         place = self.world.place
         found = self.world.all_gather((place.node, shared.written))
         if place.local_rank != 0:
@@ -275,7 +275,7 @@ class Staging:
             )  # fmt: skip
         else:
             numbers = prepared.in_turn(np.flatnonzero(prepared.moving[plan.slices.entry] & on_lane))
-            if not len(numbers):  # the same for all partners; so many buffers take longer to make than to look
+            if not len(numbers):  # the same for all partners; making so many buffers takes longer than this check
                 return
             lane = Lane(self.world, plan, prepared.partners(), numbers, prepared.piece_bytes)
             done = move_by_exchange(
@@ -289,9 +289,9 @@ class Staging:
         remove_strays(self.prepared.plan, self.prepared.destination, self.world.place, quiet=self.quiet)
 
     def follow(self) -> None:
-        """Count what the source has lost since, or, where that is asked for, remove it; on the first rank of a node.
+        """Count files that have vanished from the source, or remove them if asked to; on the first rank of a node.
 
-        Raises ``DataError`` where nobody has said that it may have lost anything: an archive had more members.
+        Raises ``DataError`` if there are any without ``update``: an archive had more members.
         """
         place, destination = self.world.place, self.prepared.destination
         if place.local_rank != 0:
@@ -311,7 +311,7 @@ class Staging:
             print_line(f"{place.node_name}: left {one_line(name)}, which is not as staging put it there")
 
     def verify(self) -> None:
-        """Read again what lies at the destination; ``EveryRankError`` names the first bad file and how many there are.
+        """Read again what is at the destination; ``EveryRankError`` names the first bad file and the number of them.
 
         Collective.
         """
@@ -331,7 +331,7 @@ class Staging:
         together(self.world, judge)
 
     def report(self, landings: Landings, before: IoCounters | None, after: IoCounters | None) -> StagingReport:
-        """Everyone's figures."""
+        """The report, with the figures of all ranks."""
         options, place = self.options, self.world.place
         self.timer.stop()
         phases = self.timer.summary()

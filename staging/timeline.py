@@ -11,7 +11,7 @@ from staging.ledger.durable_batch import DurableBatch
 from staging.progress import Progress
 
 TIMELINE_POINTS = 400
-"""Moments and bytes landed until then that a report has at most."""
+"""The most points that a report has: moments, and bytes landed until then."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Reads again what lies on the nodes, all ranks together, and lists every file that is not what landed."""
+"""Reads again what is on the nodes, on all ranks together, and lists every file that is not what landed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Verification:
 
     nodes: tuple[NodeVerified, ...]
     seconds: float
-    """Of the slowest rank."""
+    """Seconds of the slowest rank."""
 
     @property
     def is_good(self) -> bool:
@@ -60,7 +60,7 @@ class Verification:
         return {"schema": SCHEMA, "good": self.is_good, "seconds": self.seconds, **sums, "nodes": nodes}
 
     def table(self) -> str:
-        """A line for each bad file, and sentences on all."""
+        """A line for each bad file, and sentences about all files."""
         bad = [(node.node, file) for node in self.nodes for file in node.found.bad]
         return "\n".join([*bad_table(bad), *self.sentences()])
 
@@ -83,12 +83,12 @@ class Verification:
 
 
 def unchecked_line(files: int) -> str:
-    """That the contents of so many files were not compared; empty for none."""
+    """A line that says how many files were compared by size alone; empty for none."""
     return f"{files} files landed without a checksum, and were compared by size alone" if files else ""
 
 
 def bad_table(bad: list[tuple[str, BadFile]]) -> list[str]:
-    """Lines of a table of bad files and their nodes; none for none."""
+    """Lines of a table of bad files and their nodes; empty if there are none."""
     head = f"{'node':12} {'problem':48} file"
     return (
         [head, *(f"{node[:12]:12} {one_line(file.problem):48} {one_line(file.name)}" for node, file in bad)]
@@ -98,12 +98,12 @@ def bad_table(bad: list[tuple[str, BadFile]]) -> list[str]:
 
 
 def verify(destination: Path, threads: int, world: World, *, quiet: bool = False) -> Verification:
-    """Compare what lies below ``destination`` with its manifest, on every node; collective.
+    """Compare what is below ``destination`` with its manifest, on every node; collective.
 
-    The ranks of a node share its files. Raises ``EveryRankError`` where a node has no manifest that can be read.
+    The ranks of a node share its files. Raises ``EveryRankError`` if a node has no readable manifest.
     """
     began, place = time.perf_counter(), world.place
-    destination = Path(os.path.realpath(destination))  # a link may be made to lead elsewhere meanwhile
+    destination = Path(os.path.realpath(destination))  # somebody may redirect a link meanwhile
     own = together(world, lambda: read_share(destination, threads, place, quiet))
     found = world.all_gather((place.node_name, str(destination), own, time.perf_counter() - began))
     done = world.all_gather(together(world, lambda: place.local_rank != 0 or Journal(destination).is_done()))
@@ -118,9 +118,9 @@ def verify(destination: Path, threads: int, world: World, *, quiet: bool = False
 def damaged(
     destination: Path, threads: int, world: World, *, quiet: bool = False
 ) -> tuple[list[tuple[str, BadFile]], int]:
-    """Bad files of all nodes, with the names of these, and how many have no checksum to be compared with; collective.
+    """Bad files of all nodes, each after its node's name, and the number of files without a checksum; collective.
 
-    The same on every rank. A node on which nothing was staged has none: all that it lacks is brought anyway.
+    The same on every rank. A node on which nothing was staged has no bad files: all that it lacks is brought anyway.
     """
     place = world.place
 
@@ -133,7 +133,7 @@ def damaged(
 
 
 def read_share(destination: Path, threads: int, place: Place, quiet: bool) -> Verified:
-    """This rank's share of the files of its node."""
+    """Read this rank's share of its node's files again."""
     number = len(load_records(destination))
     own = len(range(place.local_rank, number, place.local_size))
     label = f"verify {destination}" + (f", rank 0 of {place.size}" if place.size > 1 else "")

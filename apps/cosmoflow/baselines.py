@@ -22,11 +22,11 @@ PENALTIES = 10.0 ** np.arange(-2.0, 5.0, 0.5)
 MOST_BANDS = 16
 """Shells of wave number are joined into at most this many bands."""
 MOST_SAMPLES = 4096
-"""Samples of a split that are used at most: more change little, and a published set would take days."""
+"""Most samples of a split that are used: more change little, and a published set would take days."""
 
 
 def baselines(config: Config) -> dict[str, dict[str, float]]:
-    """Metrics on the validation split of predictors fitted to the training split, by the predictor's name."""
+    """Return metrics on the validation split of predictors fitted to the training split, by the predictor's name."""
     train_features, train_labels = features_of_split(open_split(config, "train"))
     features, labels = features_of_split(open_split(config, "validation"))
     mean = np.broadcast_to(train_labels.mean(axis=0), labels.shape)
@@ -38,14 +38,14 @@ def baselines(config: Config) -> dict[str, dict[str, float]]:
 
 
 def metrics(predicted: Array, labels: Array) -> dict[str, float]:
-    """Mean absolute error over all labels, and of each one, in scaled units; as the task reports them."""
+    """Mean absolute error over all labels, and of each label, in scaled units, named as the task reports them."""
     errors = np.abs(predicted - labels).mean(axis=0)
     each = {f"mae_{name}": float(error) for name, error in zip(PARAMETERS, errors, strict=True)}
     return {"mae": float(errors.mean())} | each
 
 
 def features_of_split(samples: CosmoFlowDataset) -> tuple[Array, Array]:
-    """Features (n, f) and labels (n, 4) of the first samples of a split."""
+    """Features (n, f) and labels (n, 4) of the first ``MOST_SAMPLES`` samples of a split."""
     read = (samples[index] for index in range(min(len(samples), MOST_SAMPLES)))
     rows = [(features_of_sample(counts).numpy(), label.double().numpy()) for counts, label in read]
     features, labels = zip(*rows, strict=True)
@@ -53,10 +53,10 @@ def features_of_split(samples: CosmoFlowDataset) -> tuple[Array, Array]:
 
 
 def features_of_sample(counts: Tensor) -> Tensor:
-    """Summary of counts (C, S, S, S), float64 (f,).
+    """Summarise counts (C, S, S, S) as features (f,) float64.
 
-    Of ln(1 + n): log power of each channel and correlation of each pair of channels by band of wave number, mean and
-    log variance. Of n: log variance, and the fractions of cells with 0 to 4, and with 8 or more, particles.
+    From ln(1 + n): log power of each channel and correlation of each pair of channels by band of wave number, mean and
+    log variance. From n: log variance, and the fractions of cells with 0 to 4 particles and with 8 or more.
     """
     logs = torch.log1p(counts.float()).contiguous()
     power, modes = power_spectra(logs)
@@ -90,7 +90,7 @@ def joined(weighted: Tensor, modes: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Ridge:
-    """A linear predictor of labels from features, both centered and the features scaled."""
+    """A linear predictor of labels from features; both are centered, and the features are scaled."""
 
     center: Array
     scale: Array
@@ -98,12 +98,12 @@ class Ridge:
     weights: Array
 
     def predict(self, features: Array) -> Array:
-        """Labels (n, 4) within [-1, 1], which all labels are."""
+        """Predict labels (n, 4), clipped to [-1, 1], the range of all labels."""
         return np.asarray(np.clip((features - self.center) / self.scale @ self.weights + self.offset, -1, 1))
 
 
 def fit_ridge(features: Array, labels: Array) -> Ridge:
-    """Ridge regression with a penalty for each label that five-fold cross-validation chooses."""
+    """Fit ridge regression, with a penalty for each label chosen by five-fold cross-validation."""
     folds = np.arange(len(features)) % min(FOLDS, len(features))
     errors = np.zeros((len(PENALTIES), labels.shape[1]))
     for fold in range(folds.max() + 1) if len(features) > 1 else []:

@@ -13,7 +13,7 @@ PARAMETERS = ("omega_m", "sigma_8", "n_s", "h_0")
 """The four targets, in the order of the published labels."""
 
 MOST_CHANNELS = 8192
-"""Channels of a block, 16 times the published most; the kernels of more would be tens of gigabytes."""
+"""Most channels of a block, 16 times the published maximum; the kernels of more would be tens of gigabytes."""
 
 
 @dataclass
@@ -23,7 +23,7 @@ class CosmoFlowData(DataConfig):
     format: Literal["tfrecord", "hdf5", "npy"] = "tfrecord"
     """On-disk form of a sample."""
     compression: Literal["none", "gzip"] = "gzip"
-    """Compression of TFRecords (the whole file; the v0.7 set has none, later ones gzip) and of simulated HDF5."""
+    """Compression of TFRecords (the whole file; the v0.7 set has none, later sets gzip) and of simulated HDF5."""
     sample_size: int = field(default=128, metadata=within(1, 2048))
     """Cells along an edge of a sample."""
     channels: int = field(default=4, metadata=within(1, 256))
@@ -33,7 +33,7 @@ class CosmoFlowData(DataConfig):
     input_mean: list[float] = field(default_factory=list, metadata={READING_ONLY: True, **within(-1e6, 1e6)})
     """Mean of each channel of the input, subtracted from it (open division); empty leaves the input as published."""
     input_std: list[float] = field(default_factory=list, metadata={READING_ONLY: True, **within(0, 1e6, open_low=True)})
-    """Standard deviation of each channel, divided by; `hpcbench data inspect` prints both of ln(1 + count)."""
+    """Standard deviation that each channel is divided by; `hpcbench data inspect` prints both for ln(1 + count)."""
     augment: bool = field(default=False, metadata={READING_ONLY: True})
     """Draw one of the 48 symmetries of the cube for every sample and epoch (open division)."""
 
@@ -80,7 +80,7 @@ class Config(RunConfig):
         if widest > MOST_CHANNELS:
             raise InputError(
                 f"model.base_channels ({self.model.base_channels}) makes {widest} channels in the last of "
-                f"{self.model.conv_layers} blocks, at most {MOST_CHANNELS} can be; lower it or model.conv_layers"
+                f"{self.model.conv_layers} blocks, at most {MOST_CHANNELS} are allowed; lower it or model.conv_layers"
             )
         smallest = 2**self.model.conv_layers
         if self.data.sample_size < smallest or self.data.sample_size % smallest:

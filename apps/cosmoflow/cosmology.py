@@ -24,12 +24,12 @@ T_CMB = 2.7255
 
 
 def parameters_from_label(label: NDArray[np.floating]) -> Array:
-    """Omega_m, sigma_8, n_s, H_0 (km/s/Mpc) for labels in [-1, 1]; any shape (..., 4)."""
+    """Return Omega_m, sigma_8, n_s, H_0 (km/s/Mpc) for labels in [-1, 1] of any shape (..., 4)."""
     return np.asarray(np.asarray(PLANCK_2015) * (1 + SPREAD * np.asarray(label, dtype=np.float64)))
 
 
 def label_from_parameters(parameters: NDArray[np.floating]) -> Array:
-    """The inverse of ``parameters_from_label``: (..., 4) scaled so that the range of the draw is [-1, 1]."""
+    """Invert ``parameters_from_label``: (..., 4) scaled so that the range of the draw is [-1, 1]."""
     return np.asarray((np.asarray(parameters, dtype=np.float64) / np.asarray(PLANCK_2015) - 1) / SPREAD)
 
 
@@ -61,7 +61,7 @@ class Cosmology:
 
     def growth_first(self, redshift: float) -> float:
         """Linear growth factor D1, 1 today (closed form for matter and Lambda: Heath 1977 as a 2F1)."""
-        from scipy.special import hyp2f1  # only simulating needs scipy: training reads labels alone
+        from scipy.special import hyp2f1  # only simulation needs scipy: training only reads labels
 
         def unnormalized(a: float) -> float:
             return float(a * hyp2f1(1 / 3, 1, 11 / 6, -(a**3) * (1 - self.omega_m) / self.omega_m))

@@ -1,4 +1,4 @@
-"""The splits of a CosmoFlow dataset as torch datasets, and what is in its files."""
+"""The splits of a CosmoFlow dataset as torch datasets, and the contents of its files."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ __all__ = [
 
 split_file = split_universe
 ITEM_BYTES = 8
-"""The widest integers that counts are stored as."""
+"""Size of the widest integers in which counts are stored."""
 
 
 class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):
     """Samples of one split in the order of their names.
 
     An item is counts (C, S, S, S) int16 with the channels fastest in memory, as they are stored, and the label (4,)
-    float32. ``files`` are those with the counts. Only the folder is listed on construction; no file is opened.
-    Where ``spans`` cut depth, height or width, no more of the counts is read than that part, if the format allows.
-    With ``stored`` the files, npy, hold those planes alone.
+    float32. ``files`` are those with the counts. Construction only lists the folder and opens no file. If ``spans`` cut
+    depth, height or width, only that part of the counts is read, if the format allows. With ``stored`` the npy files
+    hold only those planes.
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):
         return torch.from_numpy(counts).permute(3, 0, 1, 2), torch.from_numpy(label)
 
     def check(self, index: int) -> None:
-        """Raise ``DataError`` where all counts are zero, which reading does not look at."""
+        """Raise ``DataError`` if all counts are zero, which reading does not check."""
         check_particles(self.files[index], read_sample(self.files[index], self.data, planes=self._planes)[0])
 
     def part(self, spans: Spans, stored: Extent | None = None) -> CosmoFlowDataset:
-        """The same samples, with those places of dimensions 2 (depth) to 4 (width) of a batch alone."""
+        """Return the same samples, cut to ``spans`` of dimensions 2 (depth) to 4 (width) of a batch."""
         return CosmoFlowDataset(self.data, self.files, spans, stored)
 
 
 def open_split(config: Config, split: str) -> CosmoFlowDataset:
-    """The samples of ``train`` or ``validation``, as many as ``data`` says."""
+    """Open the samples of ``train`` or ``validation``, as many as ``data`` says."""
     return CosmoFlowDataset(config.data, counts_files(config, split))
 
 
 def counts_files(config: Config, split: str) -> list[Path]:
-    """The files with counts of the samples that are used; ``InputError`` where there are fewer than asked for."""
+    """List the count files of the samples that are used; ``InputError`` if there are fewer than requested."""
     if not config.data.root:
         raise InputError("no dataset: set data.root to one, or make one with `hpcbench data simulate`")
     folder = Path(config.data.root) / split
@@ -100,16 +100,16 @@ def counts_files(config: Config, split: str) -> list[Path]:
 
 
 def split_files(config: Config, split: str) -> list[Path]:
-    """Every file of the samples that are used, labels included, and the indices that DALI reads TFRecords with."""
+    """List every file of the samples that are used, including labels and the indices that DALI needs for TFRecords."""
     files = counts_files(config, split)
     samples = [path for counts in files for path in sample_files(counts, config.data.format)]
-    # what a transform makes has an index that was made with it, or needs none
+    # the output of a transform has an index made with it, or needs none
     indexed = config.data.loader == "dali" and config.data.format == "tfrecord" and not config.staging.transform
     return samples + [index_file(path) for path in files] if indexed else samples
 
 
 def dali_samples(config: Config, split: str) -> DaliSamples:
-    """The samples of a split for DALI: npy, or plain TFRecords that have their indices beside them."""
+    """The samples of a split for DALI: npy files, or uncompressed TFRecords with their indices beside them."""
     data = config.data
     if data.format == "hdf5":
         raise refuse_format("data.format", "hdf5", "simulate the set with --data.format npy")
@@ -131,12 +131,12 @@ def dali_samples(config: Config, split: str) -> DaliSamples:
 
 
 def channels_first(counts: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Counts (N, S, S, S, C) as (N, C, S, S, S), in the same memory."""
+    """Return counts (N, S, S, S, C) as (N, C, S, S, S), in the same memory."""
     return counts.permute(0, 4, 1, 2, 3), labels
 
 
 def check_file(path: Path, config: Config) -> None:
-    """Read a file whole and raise ``DataError`` unless it is what ``config.data`` says, with sound values."""
+    """Read a whole file and raise ``DataError`` unless it is what ``config.data`` says, with valid values."""
     data = config.data
     if path.name.endswith(INDEX_SUFFIX):
         check_index(path)
@@ -150,13 +150,13 @@ def check_file(path: Path, config: Config) -> None:
 
 
 def check_particles(path: Path, counts: Counts) -> None:
-    """Raise ``DataError`` where all counts are zero."""
+    """Raise ``DataError`` if all counts are zero."""
     if not counts.any():
         raise DataError(path, "holds no particle at all", "copy it again, or remove it from the set")
 
 
 def npy_inputs(data: CosmoFlowData) -> str:
-    """The files of counts, whose rows are planes. Raises ``InputError`` unless they are npy."""
+    """Return the pattern of the count files, whose rows are planes. Raises ``InputError`` unless they are npy."""
     if data.format != "npy":
         raise InputError(
             f"staging.slabs leaves out planes of npy files, and data.format is {data.format}; "
@@ -166,7 +166,10 @@ def npy_inputs(data: CosmoFlowData) -> str:
 
 
 def staged_form(data: CosmoFlowData, transform: str) -> None:
-    """Set ``data`` to the form that samples have after ``transform``, for reading what was staged with it."""
+    """Set ``data`` to the form that samples have after ``transform``, to read what was staged with it.
+
+    Raises ``InputError`` if this application cannot read that form.
+    """
     if transform == "gunzip+tfrecord-index" or transform in ("gunzip", "tfrecord-index"):
         data.compression = "none"
     elif transform.split(":", maxsplit=1)[0] == "tfrecord-to-npy":

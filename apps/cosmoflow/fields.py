@@ -1,6 +1,6 @@
 """Density fields on a periodic grid: Gaussian realizations, Lagrangian displacements, particle counts (torch).
 
-Lengths are in cells of the grid that a function works on, unless it says otherwise; grids are cubes.
+Lengths are in cells of the grid that a function works on, unless stated otherwise; grids are cubes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def linear_field(noise: Tensor, cosmology: Cosmology, cell: float) -> Tensor:
     """Fourier modes (n, n, n//2+1) of the linear density contrast today.
 
     ``noise`` (n, n, n) is white with unit variance; ``cell`` is the edge of a cell in Mpc/h. The modes are those of
-    ``torch.fft.rfftn``, and every one of them has the variance that the power spectrum asks for.
+    ``torch.fft.rfftn``, and each has the variance given by the power spectrum.
     """
     size = noise.shape[0]
     # |n|^2 is an integer, so a table over it is exact and as short as the grid allows
@@ -40,8 +40,8 @@ def linear_field(noise: Tensor, cosmology: Cosmology, cell: float) -> Tensor:
 def displacements(modes: Tensor, size: int, second_order: bool = True) -> tuple[Tensor, Tensor]:
     """First- and second-order Lagrangian displacement fields, each (3, n, n, n), in cells.
 
-    A particle at q moves to ``q + D1 * first + D2 * second`` (Bouchet et al. 1995; Scoccimarro 1998, appendix D),
-    where ``modes`` are those of the linear density contrast. Without ``second_order`` the second one is empty.
+    A particle at q moves to ``q + D1 * first + D2 * second`` (Bouchet et al. 1995; Scoccimarro 1998, appendix D).
+    ``modes`` are those of the linear density contrast. Without ``second_order`` the second field is empty.
     """
     waves = _derivatives(size, modes.device)
     inverse = _inverse_laplacian(size, modes.device)
@@ -82,9 +82,9 @@ def _inverse_laplacian(size: int, device: torch.device) -> Tensor:
 
 
 def count_particles(positions: Iterable[Tensor], size: int) -> Tensor:
-    """Particles in each cell of a periodic grid, (size, size, size) int64.
+    """Count the particles in each cell of a periodic grid, (size, size, size) int64.
 
-    ``positions`` gives the three coordinates one after the other, in cells; cell i holds [i, i + 1).
+    ``positions`` yields the three coordinates in turn, in cells; cell i covers [i, i + 1).
     """
     index: Tensor | int = 0
     for coordinate in positions:
@@ -96,8 +96,8 @@ def count_particles(positions: Iterable[Tensor], size: int) -> Tensor:
 def power_spectra(fields: Tensor) -> tuple[Tensor, Tensor]:
     """Power and cross power of fields (C, n, n, n) in shells of integer wave number 1, 2, ... n // 2.
 
-    Returns (C * (C + 1) / 2, n // 2) float64 in cells^3, the pairs ordered as by ``torch.triu_indices``, and the
-    number of modes in each shell, counted over the whole Fourier cube.
+    Returns (C * (C + 1) / 2, n // 2) float64 in cells^3, with the pairs in the order of ``torch.triu_indices``, and
+    the number of modes in each shell, counted over the whole Fourier cube.
     """
     size = fields.shape[-1]
     modes = torch.fft.rfftn(fields, dim=(-3, -2, -1)).flatten(1)

@@ -1,4 +1,4 @@
-"""Says what a CosmoFlow file holds, whichever of the published forms it has."""
+"""Describe what a CosmoFlow file holds, whichever of the published forms it has."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CELLS = 2**18
 
 
 def inspect_file(path: Path) -> dict[str, str]:
-    """Format, arrays with shape and dtype, smallest, mean and largest count, label and what it stands for.
+    """Return format, arrays with shape and dtype, smallest, mean and largest count, the label and its parameters.
 
-    The form is taken from the first bytes of the file. Raises ``DataError`` for a file of none of the forms.
+    The first bytes of the file determine its form. Raises ``DataError`` for a file of none of the forms.
     """
     magic = _first_bytes(path)
     if magic.startswith(b"\x89HDF"):
@@ -38,10 +38,10 @@ def inspect_file(path: Path) -> dict[str, str]:
 
 
 def recognize_file(path: Path) -> dict[str, Any] | None:
-    """The settings of ``data`` that the sample at ``path`` shows; none for a universe; ``None`` for anything else.
+    """Return the ``data`` settings evident from the sample at ``path``; {} for a universe; ``None`` for anything else.
 
-    A TFRecord does not tell how many channels it has; they are taken for the four that all published sets have. Raises
-    ``DataError`` for a file that has the name of a sample, and is none.
+    A TFRecord does not say how many channels it has; four are assumed, as in all published sets. Raises ``DataError``
+    for a file that has the name of a sample but is not one.
     """
     if path.name.endswith(SUFFIXES["tfrecord"]):
         compression = "gzip" if _first_bytes(path).startswith(b"\x1f\x8b") else "none"
@@ -110,7 +110,7 @@ def _inspect_npy(path: Path) -> dict[str, str]:
 
 
 def _count_facts(parts: Iterable[NDArray[np.integer]]) -> dict[str, str]:
-    """Of counts whose last dimension is the channel."""
+    """Statistics of counts whose last dimension is the channel."""
     lowest, highest, total, number = [], [], 0, 0
     logs = squares = np.zeros(1)  # of ln(1 + count), by channel
     for part in parts:

@@ -23,8 +23,8 @@ HIDDEN = (128, 64)
 class Block(nn.Module):
     """Convolution, max pooling by 2 and LeakyReLU.
 
-    Published is LeakyReLU before the pooling. It never decreases, so that it commutes with a maximum exactly; after
-    the pooling it touches an eighth of the elements and works in place.
+    The published model applies LeakyReLU before the pooling. LeakyReLU never decreases, so it commutes with a maximum
+    exactly; after the pooling it touches an eighth of the elements and works in place.
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int) -> None:
@@ -41,7 +41,7 @@ class Block(nn.Module):
         if any(self.far_side_padding):
             x = functional.pad(x, self.far_side_padding)
         convolved = self.conv(x)
-        # On a processor autocast would pool in float32: two copies of the largest activation, for the same maxima.
+        # On a CPU autocast would pool in float32: two copies of the largest activation, for the same maxima.
         with torch.autocast("cpu", enabled=False) if convolved.device.type == "cpu" else nullcontext():
             pooled = self.pool(convolved)
         activated: Tensor = self.activation(pooled)
@@ -52,7 +52,7 @@ class CosmoFlow(nn.Module):
     """Four cosmological parameters from the particle counts of a cube.
 
     Input (batch, channels, size, size, size), output (batch, 4) in [-1.2, 1.2]. The features are flattened with the
-    channel last, as published; with channels-last activations that is a view.
+    channel last, as published; with channels-last activations the result is a view.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class CosmoFlow(nn.Module):
         self.apply(_initialize)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scaled parameters of each sample."""
+        """Scaled parameters of each sample, (batch, 4)."""
         features = self.blocks(x).permute(0, 2, 3, 4, 1).flatten(1)
         hidden = self.dropout1(functional.leaky_relu(self.dense1(features), SLOPE))
         hidden = self.dropout2(functional.leaky_relu(self.dense2(hidden), SLOPE))

@@ -1,4 +1,4 @@
-"""How CosmoFlow is split over ranks: the convolution blocks in depth, height and width; the dense head is on all."""
+"""Split CosmoFlow over ranks: the convolution blocks in depth, height and width; every rank has the dense head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from staging.errors import InputError
 def parallelize(model: CosmoFlow, config: Config, mesh: Mesh) -> None:
     """Split the blocks of ``model``, in place, along the mesh's axes, as long as every rank has a part of their output.
 
-    The blocks after that, and the dense head, work on whole samples, which all ranks of a group have then.
+    The blocks after that, and the dense head, work on whole samples, which by then all ranks of a group have.
     """
     size, axes = config.data.sample_size, mesh.axes
     most = max(axis.size for axis in axes.values())
@@ -35,7 +35,7 @@ def parallelize(model: CosmoFlow, config: Config, mesh: Mesh) -> None:
 
 
 def split_block(block: Block, size: int, axes: Axes) -> None:
-    """Split one block whose input is a cube of ``size``; the model's own padding is then of the other dimensions."""
+    """Split one block whose input is a cube of ``size``; its own padding then applies to the other dimensions only."""
     padding = {}
     for dim in axes:
         last = 2 * (4 - dim)  # functional.pad counts from the last dimension
@@ -47,5 +47,5 @@ def split_block(block: Block, size: int, axes: Axes) -> None:
 
 
 def checkpointed_blocks(model: CosmoFlow) -> list[nn.Module]:
-    """The parts that keep their input alone under ``parallel.activation_checkpointing``."""
+    """The parts that keep only their input under ``parallel.activation_checkpointing``."""
     return [block for block in model.blocks if isinstance(block, Block)]

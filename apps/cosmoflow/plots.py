@@ -1,4 +1,4 @@
-"""Plots and words for the report of a CosmoFlow run: predictions against truth, and slices of the input."""
+"""Plots and texts for the report of a CosmoFlow run: predictions against truth, and slices of the input."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Array = npt.NDArray[np.float64]
 
 
 def figures(folder: Path) -> list[Figure]:
-    """The figures that the files of the run folder ``folder`` allow.
+    """Return the figures that can be made from the files in the run folder ``folder``.
 
     Raises ``DataError`` for a damaged ``scores.npz`` or ``examples.npz``.
     """
@@ -62,7 +62,7 @@ def figures(folder: Path) -> list[Figure]:
 
 @style.styled
 def predictions(columns: dict[str, Array]) -> Figure:
-    """Predicted against true for the four parameters; ``columns`` holds ``predicted_*`` and ``true_*``, (samples,)."""
+    """Plot the four predicted parameters against the true; ``columns``: ``predicted_*`` and ``true_*``, (samples,)."""
     figure = style.canvas(2.75)
     for axes, name in zip(figure.subplots(1, 4, sharex=True, sharey=True), PARAMETERS, strict=True):
         true, predicted = columns[f"true_{name}"], columns[f"predicted_{name}"]
@@ -88,9 +88,9 @@ def predictions(columns: dict[str, Array]) -> Figure:
 
 @style.styled
 def slices(maps: npt.NDArray[np.generic], config: dict[str, Any]) -> Figure:
-    """Slices through up to two input samples, (samples, channels, size, size), a column for each redshift.
+    """Plot slices through up to two input samples, (samples, channels, size, size), one column per redshift.
 
-    ``config`` is the configuration of the run; columns are numbered where it does not give their redshifts.
+    ``config`` is the configuration of the run; columns are numbered if it does not give their redshifts.
     """
     rows, channels = min(2, maps.shape[0]), maps.shape[1]
     shown = maps[:rows].astype(np.float64)
@@ -122,6 +122,6 @@ def slices(maps: npt.NDArray[np.generic], config: dict[str, Any]) -> Figure:
 
 
 def _configuration(folder: Path) -> dict[str, Any]:
-    """The run's configuration; empty where the folder has none."""
+    """The run's configuration; empty if the folder has none."""
     path = folder / "config.yaml"
     return read_yaml(path) if path.exists() else {}

@@ -25,30 +25,30 @@ Counts = NDArray[np.int16]
 Label = NDArray[np.float32]
 
 SUFFIXES = {"tfrecord": ".tfrecord", "hdf5": ".hdf5", "npy": "_data.npy"}
-"""How the file that holds the counts is named, by format."""
+"""Ending of the name of the file that holds the counts, by format."""
 LABEL_SUFFIX = "_label.npy"
 LARGEST_LABEL = 1.001
-"""Labels are scaled to [-1, 1] as published; what is above is rounding."""
+"""Labels are scaled to [-1, 1] as published; the excess allows for rounding."""
 
 
 def sample_files(counts_file: Path, form: str) -> list[Path]:
-    """All files of the sample whose counts are in ``counts_file``."""
+    """Return all files of the sample whose counts are in ``counts_file``."""
     return [counts_file, label_file(counts_file)] if form == "npy" else [counts_file]
 
 
 def label_file(counts_file: Path) -> Path:
-    """The ``_label.npy`` beside a ``_data.npy``."""
+    """Return the path of the ``_label.npy`` that belongs to a ``_data.npy``."""
     return counts_file.with_name(counts_file.name.removesuffix(SUFFIXES["npy"]) + LABEL_SUFFIX)
 
 
 def read_sample(
     path: Path, data: CosmoFlowData, part: tuple[slice, ...] = (), planes: int | None = None
 ) -> tuple[Counts, Label]:
-    """Counts (S, S, S, C) int16 and label (4,) float32 of the sample at ``path``, the file that holds the counts.
+    """Read counts (S, S, S, C) int16 and label (4,) float32 of the sample whose counts are in the file ``path``.
 
-    ``part`` cuts the counts in their first dimensions; a TFRecord is read whole all the same, to check it. The file
-    has ``planes`` of the S, where it is a slab. Raises ``DataError`` for a file that is missing, damaged, larger or of
-    another form than ``data`` says, for a label that is not finite or out of range, and for a negative count.
+    ``part`` cuts the counts in their first dimensions; a TFRecord is still read whole, to check it. If the file is a
+    slab, it has ``planes`` of the S. Raises ``DataError`` for a file that is missing, damaged, larger or of another
+    form than ``data`` says, for a label that is not finite or out of range, and for a negative count.
     """
     size = data.sample_size
     shape = (size if planes is None else planes, size, size, data.channels)
@@ -78,7 +78,7 @@ def write_sample(path: Path, counts: Counts, label: Label, data: CosmoFlowData) 
 
 
 def read_counts(path: Path, key: str, shape: tuple[int | None, ...], selection: Any = None, file: Any = None) -> Counts:
-    """Integer dataset ``key`` of an HDF5 file, or the ``selection`` of it, as int16; none is negative."""
+    """Read integer dataset ``key`` of an HDF5 file, or a ``selection`` of it, as int16; no count may be negative."""
     counts = read_dataset(path, key, shape=shape, dtype_kind="iu", selection=selection, file=file)
     if counts.dtype.itemsize > 2 and counts.size and not -(2**15) <= counts.min() <= counts.max() < 2**15:
         raise DataError(path, f"dataset '{key}' holds counts beyond int16 (largest {counts.max()})", "write it again")
@@ -86,26 +86,26 @@ def read_counts(path: Path, key: str, shape: tuple[int | None, ...], selection: 
 
 
 def read_label(path: Path, key: str, file: Any = None) -> Label:
-    """Floating-point dataset ``key`` (4,) of an HDF5 file as float32, in range."""
+    """Read floating-point dataset ``key`` (4,) of an HDF5 file as float32, checked to be in range."""
     label = read_dataset(path, key, shape=(len(PARAMETERS),), dtype_kind="f", file=file).astype(np.float32, copy=False)
     return checked_label(path, label)
 
 
 def read_npy_label(path: Path) -> Label:
-    """The label (4,) float32 of an npy file, in range."""
+    """Read the label (4,) float32 of an npy file, checked to be in range."""
     return checked_label(path, read_array(path, shape=(len(PARAMETERS),), dtype=np.float32))
 
 
 def checked_counts(path: Path, counts: Counts) -> Counts:
-    """``counts``; ``DataError`` where one is negative. Takes 1 to 2 % of the time of reading them from memory."""
+    """Return ``counts``; ``DataError`` if one is negative. Takes 1 to 2 % of the time of reading them from memory."""
     if counts.size and (lowest := int(counts.min())) < 0:
         raise DataError(path, f"holds a count of {lowest}", "copy it again, or remove it from the set")
     return counts
 
 
 def checked_label(path: Path, label: Label) -> Label:
-    """``label``; ``DataError`` where it is not finite or not within [-1, 1], to rounding."""
-    if not all(abs(value) <= LARGEST_LABEL for value in label.tolist()):  # NaN is not, either
+    """Return ``label``; ``DataError`` if it is not finite or not within [-1, 1] to rounding."""
+    if not all(abs(value) <= LARGEST_LABEL for value in label.tolist()):  # NaN fails this, too
         raise DataError(path, f"label {label.tolist()} is not within [-1, 1]", "copy it again, or remove it")
     return label
 
@@ -130,9 +130,9 @@ def _read_tfrecord(path: Path, data: CosmoFlowData, shape: tuple[int, ...]) -> t
 
 
 def read_features(path: Path, compression: Any, most: int = MOST_BYTES) -> dict[str, Feature]:
-    """Features ``x`` and ``y`` of the one record in ``path``.
+    """Read the features ``x`` and ``y`` of the one record in ``path``.
 
-    Raises ``DataError`` where they are not there, for a second record, and for more than ``most`` bytes.
+    Raises ``DataError`` if they are missing, for a second record, and for more than ``most`` bytes.
     """
     features = decode_example(read_record(path, compression, most), path)
     for name in ("x", "y"):

@@ -1,8 +1,8 @@
 """Simulated universes in the published forms: initial conditions, Lagrangian perturbation theory, particle counts.
 
 Every particle starts at a random place in its own Lagrangian cell, whose center is a corner of the counting grid, and
-moves as that cell does. Counts then scatter on the scale of a cell nearly as a Poisson process does, while large scales
-stay free of shot noise. A bare lattice would keep high redshifts regular, and files smaller than real ones.
+moves with that cell. Counts then scatter on the scale of a cell nearly as in a Poisson process, while large scales stay
+free of shot noise. A bare lattice would leave high redshifts regular, and files smaller than real ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Universe:
 
 
 class Randomness:
-    """Random numbers that depend only on (seed, split, index) and on the stream: counter-based (Philox).
+    """Counter-based (Philox) random numbers that depend only on (seed, split, index) and on the stream.
 
     On the CPU they are NumPy's; an accelerator draws its own, so it agrees with the CPU in distribution only.
     """
@@ -70,9 +70,9 @@ class Randomness:
 
 
 def simulate_universe(config: Config, split: str, index: int, device: Device = None) -> Universe:
-    """Universe number ``index`` of ``split``, on torch's default device unless ``device`` is given.
+    """Simulate universe number ``index`` of ``split``, on torch's default device unless ``device`` is given.
 
-    On one thread, the same bytes on one device type, whichever process computes it and in whatever order.
+    On one thread the bytes are the same on one device type, whichever process computes them and in whatever order.
     """
     random = Randomness(config.simulate.seed, split, index, device)
     label = random.label()
@@ -80,7 +80,10 @@ def simulate_universe(config: Config, split: str, index: int, device: Device = N
 
 
 def evolve(cosmology: Cosmology, simulate: CosmoFlowSimulate, random: Randomness) -> Tensor:
-    """Counts (N, N, N, C) int16 at each redshift; all of them grow from one initial field."""
+    """Return counts (N, N, N, C) int16 at each redshift, all evolved from one initial field.
+
+    Raises ``InputError`` if a cell holds more particles than int16 can count.
+    """
     size, per_edge = simulate.universe_size, round(simulate.particles_per_cell ** (1 / 3))
     edge = size * per_edge
     modes = linear_field(random.normal(edge, edge, edge), cosmology, simulate.cell_mpc_h / per_edge)
@@ -104,7 +107,7 @@ def evolve(cosmology: Cosmology, simulate: CosmoFlowSimulate, random: Randomness
 
 
 def samples_per_call(config: Config) -> int:
-    """Sub-volumes in a universe."""
+    """Number of sub-volumes in a universe."""
     return (config.simulate.universe_size // config.data.sample_size) ** 3
 
 
@@ -115,7 +118,7 @@ def expected_files(config: Config, root: Path, split: str, index: int) -> list[P
 
 
 def write_sample(config: Config, root: Path, split: str, index: int) -> list[Path]:
-    """Simulate universe ``index`` of ``split`` and write all its sub-volumes below ``root / split``; their files."""
+    """Simulate universe ``index`` of ``split``, write its sub-volumes below ``root / split`` and return their files."""
     files = expected_files(config, root, split, index)
     (root / split).mkdir(parents=True, exist_ok=True)
     universe = simulate_universe(config, split, index)
@@ -127,4 +130,4 @@ def write_sample(config: Config, root: Path, split: str, index: int) -> list[Pat
 
 
 def finish(config: Config, root: Path) -> None:
-    """Nothing is left to do once every sample is written."""
+    """Do nothing: once every sample is written, the dataset is complete."""

@@ -12,11 +12,11 @@ TFRECORD_BYTES = 55 + 4 * len(PARAMETERS)
 """Framing, names of the features, and labels."""
 NPY_HEADER = 128
 HDF5_BYTES = 4096
-"""About what the structure of a file takes."""
+"""Approximate size of a file's structure."""
 
 
 def sample_size(data: CosmoFlowData) -> SampleSize:
-    """The files of a sample in the form of ``data``. What gzip saves is as of the published samples."""
+    """Return the size of a sample in the form of ``data``. gzip is taken to save as much as for published samples."""
     cells = data.sample_size**3 * data.channels
     counts = 2 * cells
     if data.format == "npy":

@@ -1,4 +1,4 @@
-"""What CosmoFlow trains: four parameters from particle counts, squared error as loss, absolute error as metric."""
+"""CosmoFlow's training task: four parameters from particle counts, squared error as loss, absolute error as metric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcbench.train.randomness import uniform
 from hpcbench.train.task import Task
 
 SYMMETRIES = tuple(product(permutations((0, 1, 2)), product((False, True), repeat=3)))
-"""The 48 symmetries of the cube: an order of the three axes, and for each whether it is reversed."""
+"""The 48 symmetries of the cube: an order of the three axes, and for each axis whether it is reversed."""
 AUGMENTATION_STREAM = 0
 """Stream of a sample's random numbers; the model's dropout layers use 1 and 2."""
 
@@ -35,25 +35,25 @@ class CosmoFlowTask(Task):
         )
 
     def reads_parts(self, training: bool) -> bool:
-        """Unless samples are turned as a whole, or divided by their means."""
+        """True unless samples are transformed as a whole, or divided by their means."""
         return self.config.data.apply_log and not (training and self.config.data.augment)
 
     def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Counts (batch, channels, d, h, w) to float32 ln(1 + count), or count over the sample's mean.
+        """Convert counts (batch, channels, d, h, w) to float32 ln(1 + count), or count over the sample's mean.
 
         With ``data.input_mean`` and ``data.input_std`` each channel is standardized by them. Strides are kept. With
-        ``data.augment`` and ``keys``, each sample is turned by its own symmetry of the cube.
+        ``data.augment`` and ``keys``, each sample is transformed by its own symmetry of the cube.
         """
         if self.config.data.augment and keys is not None:
             inputs = augmented(inputs, keys)
-        # A copy also where the input is float32 already, since the next operation works in place.
+        # A copy even if the input is already float32, since the next operation works in place.
         values = inputs.to(torch.float32, copy=True)
         if self.config.data.apply_log:
             values.log1p_()
         else:
             values.div_(values.mean(dim=(1, 2, 3, 4), keepdim=True))
         if len(self.mean):
-            # Moved at the first batch only, so that later ones copy nothing to the device.
+            # Moved at the first batch only, so later ones copy nothing to the device.
             self.mean, self.std = self.mean.to(values.device), self.std.to(values.device)
             values.sub_(self.mean).div_(self.std)
         return values, targets.to(torch.float32)
@@ -89,8 +89,8 @@ class CosmoFlowTask(Task):
     def log_keys(self, steps_per_epoch: int) -> dict[str, Any]:
         """Keys of a closed CosmoFlow log. The base learning rate is the peak; epochs are those of the schedule.
 
-        The warm-up factor is peak over start; 1 without a warm-up, and 0 stands for a warm-up from 0. A schedule
-        without drops, which the closed division does not know, is named by a key of ours.
+        The warm-up factor is peak over start; it is 1 without a warm-up, and 0 for a warm-up from 0. A schedule without
+        drops, which the closed division does not know, is named by a key of our own.
         """
         optim, schedule = self.config.optim, self.config.schedule
         warmup = schedule.warmup if warmup_in_epochs(schedule) else schedule.warmup / steps_per_epoch
@@ -118,9 +118,9 @@ class CosmoFlowTask(Task):
 
 
 def augmented(inputs: Tensor, keys: Tensor) -> Tensor:
-    """Samples (batch, channels, n, n, n), each turned by the symmetry of the cube that its key chooses.
+    """Return samples (batch, channels, n, n, n), each transformed by the symmetry of the cube that its key selects.
 
-    ``keys`` (batch,) int64 on the CPU. Memory format and dtype stay as they are.
+    ``keys`` is (batch,) int64 on the CPU. Memory format and dtype are unchanged.
     """
     result = torch.empty_like(inputs)
     choices = (uniform(keys.cpu(), AUGMENTATION_STREAM, 1)[:, 0] * len(SYMMETRIES)).long().tolist()

@@ -1,4 +1,4 @@
-"""A whole universe as published (HDF5 ``full`` and ``unitPar``), and its cut into samples."""
+"""A whole universe as published (HDF5 ``full`` and ``unitPar``), and how it is cut into samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from staging.formats.hdf5 import describe, write_datasets
 
 
 def write_universe_hdf5(path: Path, counts: Counts, label: Label, redshifts: list[float]) -> None:
-    """Write counts (N, N, N, C) int16 as ``full`` and the label as ``unitPar``, with what they mean beside them.
+    """Write counts (N, N, N, C) int16 as ``full`` and the label as ``unitPar``, with datasets that explain them.
 
     ``physPar`` holds Omega_m, sigma_8, n_s and H_0 (km/s/Mpc), ``namePar`` their names, ``redshifts`` the channels'.
     """
@@ -34,9 +34,9 @@ def split_universe(path: Path, folder: Path, config: Config) -> list[Path]:
     """Cut the universe at ``path`` into samples of ``data.sample_size`` below ``folder``, reading one at a time.
 
     Names are ``<subfolder>_<file>_<iii>`` as in the MLPerf HPC reference (mlcommons/hpc), where the subfolder is the
-    one that the universe lies in. Returns the files with the counts, in the order of their numbers; those that are
-    there already stay. Raises ``DataError`` for another form than published, a universe that is not a whole number of
-    samples wide, and a file in the way that holds something else.
+    one that holds the universe. Returns the files with the counts, in the order of their numbers; existing ones are
+    kept. Raises ``DataError`` for a form other than the published one, a universe that is not a whole number of samples
+    wide, and an existing file of the same name that holds something else.
     """
     size = universe_size(path, config)
     label = read_label(path, "unitPar")
@@ -64,7 +64,7 @@ def check_same(target: Path, counts: Counts, label: Label, config: Config) -> No
 
 
 def universe_size(path: Path, config: Config) -> int:
-    """Cells along an edge of the universe at ``path``, checked to be a multiple of ``data.sample_size``."""
+    """Cells along an edge of the universe at ``path``; ``DataError`` unless a multiple of ``data.sample_size``."""
     shape = describe(path).get("full", ((), ""))[0]
     size = shape[0] if shape else 0
     if not size or shape != (size, size, size, config.data.channels) or size % config.data.sample_size:
@@ -78,7 +78,7 @@ def universe_size(path: Path, config: Config) -> int:
 
 
 def sub_volume(number: int, universe_size: int, sample_size: int) -> tuple[slice, slice, slice]:
-    """Where sub-volume ``number`` lies: the first axis varies slowest, i = (ix * n + iy) * n + iz."""
+    """Return the slices of sub-volume ``number``: the first axis varies slowest, i = (ix * n + iy) * n + iz."""
     index = np.unravel_index(number, (universe_size // sample_size,) * 3)
     x, y, z = (slice(int(i) * sample_size, (int(i) + 1) * sample_size) for i in index)
     return x, y, z

@@ -18,12 +18,12 @@ from apps.deepcam.iou import confusion_counts, iou_of_counts, metrics_from_count
 
 FIT_SAMPLES = 64
 FIT_COLUMNS = 288
-"""Fitting uses at most so many samples, thinned out to about so many columns; single pixels need no neighbours."""
+"""Fitting uses at most this many samples, thinned to about this many columns; single pixels need no neighbours."""
 
 
 @dataclass(frozen=True)
 class PixelThresholds:
-    """A pixel is a cyclone where all of its four conditions hold, else a river where both of its own hold."""
+    """A pixel is a cyclone if all four cyclone conditions hold, else a river if both river conditions hold."""
 
     cyclone_wind: float = inf
     """Least wind at 850 hPa in m/s."""
@@ -49,7 +49,7 @@ RIVER_LATITUDES = (0.0, 15.0, 18.0, 22.0, 26.0)
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """What the thresholds look at, each (batch, height, width) float32, and the latitude (height, 1) in degrees."""
+    """The inputs of the thresholds, each (batch, height, width) float32, and the latitude (height, 1) in degrees."""
 
     wind: Tensor
     moisture: Tensor
@@ -59,7 +59,7 @@ class Pixels:
 
     @classmethod
     def of(cls, fields: Tensor, stride: int = 1) -> Pixels:
-        """From fields (16, height, width), every ``stride``-th row and column."""
+        """Take every ``stride``-th row and column of fields (16, height, width)."""
         rows = (torch.arange(fields.shape[1]) + 0.5) * (180 / fields.shape[1]) - 90
         u, v, q, moisture, pressure = (
             fields[CHANNELS.index(name), ::stride, ::stride][None] for name in ("U850", "V850", "QREFHT", "TMQ", "PSL")
@@ -68,7 +68,7 @@ class Pixels:
         return cls(wind, moisture, pressure, wind * q, rows[::stride, None])
 
     def classify(self, rule: PixelThresholds) -> Tensor:
-        """Classes (batch, height, width) uint8."""
+        """Return classes (batch, height, width) uint8."""
         cyclone = (self.wind >= rule.cyclone_wind) & (self.moisture >= rule.cyclone_moisture)
         cyclone &= (self.pressure <= rule.cyclone_pressure) & (self.latitude.abs() <= rule.cyclone_latitude)
         river = (self.transport >= rule.river_transport) & (self.latitude.abs() >= rule.river_latitude)
@@ -76,9 +76,9 @@ class Pixels:
 
 
 def baselines(config: Config) -> dict[str, dict[str, float]]:
-    """Metrics of both baselines on the validation split, in the names of the task's own metrics.
+    """Return metrics of both baselines on the validation split, under the names of the task's own metrics.
 
-    The thresholds are fitted on the training split, and see all sixteen variables whatever ``data.channels`` says.
+    The thresholds are fitted to the training split, and see all sixteen variables whatever ``data.channels`` says.
     """
     config = replace(config, data=replace(config.data, channels=list(range(len(CHANNELS)))))
     rule = fit(open_split(config, "train"))
@@ -90,7 +90,7 @@ def baselines(config: Config) -> dict[str, dict[str, float]]:
 
 
 def evaluate(split: ClimateSplit, classify: Callable[[Tensor], Tensor]) -> dict[str, float]:
-    """Metrics of a rule that turns fields (16, height, width) into classes (1, height, width)."""
+    """Return metrics of a rule that maps fields (16, height, width) to classes (1, height, width)."""
     counts = []
     for index in range(len(split)):
         fields, labels = split[index]
@@ -99,7 +99,7 @@ def evaluate(split: ClimateSplit, classify: Callable[[Tensor], Tensor]) -> dict[
 
 
 def fit(split: ClimateSplit) -> PixelThresholds:
-    """The thresholds of the grids above that give the highest mean IoU of each class on samples of ``split``."""
+    """Choose from the grids above the thresholds with the highest mean IoU of each class on samples of ``split``."""
     chosen = np.unique(np.linspace(0, len(split) - 1, min(FIT_SAMPLES, len(split))).astype(int))
     windy, wet, cyclones, rivers = [], [], [], []
     for sample, index in enumerate(chosen):

@@ -16,7 +16,7 @@ from apps.deepcam.weather import synthesize
 
 @dataclass(frozen=True)
 class Moment:
-    """When a sample is taken: ``day`` of a year of 365 days (0 is 1 January), ``hour`` in universal time."""
+    """The time of a sample: ``day`` of a 365-day year (0 is 1 January), ``hour`` in universal time."""
 
     day: int
     hour: float
@@ -38,7 +38,7 @@ def storm_track(lat: Tensor, summer: float) -> Tensor:
 
 
 def surface_temperature(grid: Grid, moment: Moment) -> Tensor:
-    """Skin temperature in K: the observed zonal profile over sea (Neale and Hoskins 2000), continents over land."""
+    """Skin temperature in K: the observed zonal profile at sea (Neale and Hoskins 2000), continents over land."""
     lat, lon, summer = grid.lat.rad2deg(), grid.lon.rad2deg(), moment.summer
     squared = (1.5 * (grid.lat - math.radians(5 * summer))).clamp(-math.pi / 2, math.pi / 2).sin() ** 2
     sea = 273.15 + 13.7 * (2 - squared - squared**2)
@@ -53,7 +53,7 @@ def surface_temperature(grid: Grid, moment: Moment) -> Tensor:
 
 
 def sea_level_pressure(grid: Grid, moment: Moment) -> Tensor:
-    """Mean pressure in Pa: equatorial trough, subtropical highs over sea, polar lows, continental highs in winter."""
+    """Mean pressure in Pa: equatorial trough, subtropical highs at sea, polar lows, continental highs in winter."""
     lat, summer = grid.lat.rad2deg(), moment.summer
     sea = 1 - grid.continent
     mean = 1011 - 25 * _bump(lat, -66, 12) - 6 * (1 - 0.6 * summer) * _bump(lat, 61, 11) * (0.5 + sea)
@@ -93,7 +93,7 @@ def mean_state(grid: Grid, moment: Moment) -> tuple[Fields, Tensor]:
 
 
 def add_weather(fields: Fields, humidity: Tensor, grid: Grid, moment: Moment, rng: np.random.Generator) -> None:
-    """Replace the mean state by one with weather: geostrophic eddies with their temperatures, moisture and rain."""
+    """Add weather to the mean state, in place: geostrophic eddies with their temperatures, moisture and rain."""
     lat = grid.lat.rad2deg()
     low, high, moisture, warmth, rain, dryness = synthesize(rng, ("eddy", "eddy", *("tracer",) * 4), grid)
     track = storm_track(lat, moment.summer)
@@ -126,7 +126,7 @@ def add_weather(fields: Fields, humidity: Tensor, grid: Grid, moment: Moment, rn
 
 
 def atmosphere(grid: Grid, moment: Moment, rng: np.random.Generator) -> Fields:
-    """A state of the atmosphere without any event."""
+    """Return a state of the atmosphere without any event."""
     fields, humidity = mean_state(grid, moment)
     add_weather(fields, humidity, grid, moment, rng)
     return fields

@@ -32,7 +32,7 @@ class DeepCAMData(DataConfig):
     channels: list[int] = field(
         default_factory=lambda: list(range(16)), metadata={READING_ONLY: True, **within(0, len(CHANNELS) - 1)}
     )
-    """Which of the sixteen variables the model sees."""
+    """The variables, out of sixteen, that the model sees."""
 
 
 @dataclass

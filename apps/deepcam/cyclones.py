@@ -1,4 +1,4 @@
-"""Where tropical cyclones form and how strong they are, and lows that look like them."""
+"""Where tropical cyclones form and how strong they are, and lows that resemble them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from apps.deepcam.grid import Grid
 from apps.deepcam.vortices import Vortex
 
-# Latitudes and longitudes in degrees, relative number of storms (IBTrACS, rounded), day of the peak of the season.
+# Latitudes and longitudes in degrees, relative number of storms (IBTrACS, rounded), day of the season's peak.
 BASINS = (
     ((8, 30), (122, 178), 0.30, 235),
     ((9, 22), (205, 258), 0.19, 235),
@@ -33,7 +33,7 @@ def yearly_activity() -> float:
 
 
 def draw_cyclones(rng: np.random.Generator, mean: float, day: int, grid: Grid) -> list[Vortex]:
-    """Tropical cyclones of one sample, ``mean`` of them over the year on a fine grid.
+    """Draw the tropical cyclones of one sample; averaged over the year, a fine grid has ``mean`` per sample.
 
     On a coarse grid storms are larger by ``grid.storm_scale`` and fewer by its square, so that they are resolved and
     cover the same share of the globe.
@@ -66,14 +66,14 @@ def _cyclone(rng: np.random.Generator, lat: float, lon: float, depth: float, gri
 
 
 def resolved_radius(radius_m: float, grid: Grid) -> float:
-    """``radius_m`` enlarged for a coarse grid, and at least 0.75 of the distance of two rows."""
+    """Return ``radius_m`` enlarged for a coarse grid, and at least 0.75 of the distance between two rows."""
     return max(radius_m * grid.storm_scale, 0.75 * grid.spacing_degrees * 111.2e3)
 
 
 def _over_sea(
     rng: np.random.Generator, lats: tuple[float, float], lons: tuple[float, float], grid: Grid
 ) -> tuple[float, float]:
-    """A place in the box, over sea unless forty tries find none."""
+    """A place in the box, at sea unless forty tries find none."""
     lat, lon = 0.0, 0.0
     for _ in range(40):
         lat, lon = rng.uniform(*lats), rng.uniform(*lons)
@@ -84,7 +84,7 @@ def _over_sea(
 
 
 def draw_confusing_lows(rng: np.random.Generator, mean_cyclones: float, grid: Grid) -> list[Vortex]:
-    """Lows that are no tropical cyclones: cold ones in mid-latitudes and subtropics, and weak moist ones."""
+    """Draw lows that are not tropical cyclones: cold ones in mid-latitudes and subtropics, and weak moist ones."""
     lows = []
     for _ in range(rng.poisson(4.0)):
         depth = float(np.clip(rng.lognormal(math.log(2200), 0.4), 800, 5500))
@@ -113,7 +113,7 @@ def draw_confusing_lows(rng: np.random.Generator, mean_cyclones: float, grid: Gr
 
 
 def draw_moist_blobs(rng: np.random.Generator, grid: Grid) -> list[Vortex]:
-    """Clusters of moisture and rain in the tropics without a vortex."""
+    """Draw clusters of moisture and rain in the tropics without a vortex."""
     blobs = []
     for _ in range(rng.poisson(4.0 / grid.storm_scale)):
         blobs.append(

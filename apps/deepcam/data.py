@@ -29,15 +29,15 @@ __all__ = [
 
 BROKEN = "copy the file again, or remove it"
 PIXEL_BYTES = 8 * 2 * len(CHANNELS)
-"""What a file has of a pixel at most: variables and labels of any width, and as much again beside them."""
+"""Most bytes of a file per pixel: variables and labels of any width, and as much again for other contents."""
 
 
 class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
     """The samples of one split; item i is fields (channels, height, width) float32 and classes (height, width) uint8.
 
-    The fields are a view of the stored (height, width, channels) array, which is channels-last for PyTorch.
-    Where ``spans`` cut height or width, no more of the fields is read than that part. With ``stored`` the files, npy,
-    hold those rows of the fields alone.
+    The fields are a view of the stored (height, width, channels) array, which is channels-last for PyTorch. If
+    ``spans`` cut height or width, only that part of the fields is read. With ``stored`` the npy files hold only those
+    rows of the fields.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
         return fields, torch.from_numpy(read_labels(path, self._config))
 
     def part(self, spans: Spans, stored: Extent | None = None) -> ClimateSplit:
-        """The same samples, with those places of dimensions 2 (height) and 3 (width) of a batch alone."""
+        """Return the same samples, cut to ``spans`` of dimensions 2 (height) and 3 (width) of a batch."""
         return ClimateSplit(self.files, self._config, spans, stored)
 
 
 def open_split(config: Config, split: str) -> ClimateSplit:
-    """The samples of ``split`` below ``data.root``, in order of their names; only the folder is read.
+    """Open the samples of ``split`` below ``data.root``, in the order of their names; only the folder is read.
 
-    ``data.train_samples`` and ``data.validation_samples`` keep the first ones; more than there are is an error.
+    ``data.train_samples`` and ``data.validation_samples`` keep the first ones; ``InputError`` if there are fewer.
     """
     folder = Path(config.data.root) / split
     suffix = ".npy" if config.data.format == "npy" else ".h5"
@@ -82,12 +82,12 @@ def open_split(config: Config, split: str) -> ClimateSplit:
 
 
 def split_files(config: Config, split: str) -> list[Path]:
-    """Every file of the samples that are used, labels included."""
+    """List every file of the samples that are used, including labels."""
     return [path for fields in open_split(config, split).files for path in sample_files(fields)]
 
 
 def dali_samples(config: Config, split: str) -> DaliSamples:
-    """The samples of a split for DALI, which reads those in npy; values are checked as the torch dataset does."""
+    """The samples of a split for DALI, which reads npy only; values are checked as in the torch dataset."""
     data = config.data
     if data.format != "npy":
         change = "simulate the set with --data.format npy, stage it with --staging.transform hdf5-to-npy"
@@ -109,7 +109,7 @@ def dali_samples(config: Config, split: str) -> DaliSamples:
 
 
 def shared_files(config: Config) -> list[Path]:
-    """The statistics, which every sample is normalized with."""
+    """The file of statistics that normalize every sample."""
     return [Path(config.data.root) / STATISTICS_FILE]
 
 
@@ -123,10 +123,10 @@ def sample_files(path: Path) -> list[Path]:
 def read_fields(
     path: Path, config: DeepCAMData, part: tuple[slice, ...] = (), stored: Extent | None = None
 ) -> npt.NDArray[np.float32]:
-    """The chosen channels of a sample, (height, width, channels) float32, all finite; ``part`` cuts rows and columns.
+    """Read the chosen channels, (height, width, channels) float32, all finite; ``part`` cuts rows and columns.
 
-    The variables of a pixel share a cache line of the file, so a choice of channels is made after reading. The file
-    holds the rows ``stored`` alone, where it is a slab.
+    The variables of a pixel share a cache line of the file, so channels are selected after reading. If the file is a
+    slab, it holds only the rows ``stored``. Raises ``DataError`` for a value that is not finite.
     """
     rows = stored or Extent(0, config.height)
     shape = (rows.length, config.width, len(CHANNELS))
@@ -137,7 +137,7 @@ def read_fields(
         fields = found.astype(np.float32, copy=False)
     if config.channels != list(range(len(CHANNELS))):
         fields = fields[..., config.channels]
-    # A sum shows at once whether anything is not finite; where and what is looked up only then.
+    # A sum shows at once whether anything is not finite; only then is it located.
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(fields.sum(dtype=np.float32))
     if suspicious and not np.isfinite(fields).all():
@@ -149,7 +149,7 @@ def read_fields(
 
 
 def read_labels(path: Path, config: DeepCAMData) -> npt.NDArray[np.uint8]:
-    """The classes of the sample whose fields are in ``path``, (height, width) uint8 from 0 to 2."""
+    """Read the classes of the sample whose fields are in ``path``, (height, width) uint8 from 0 to 2."""
     shape = (config.height, config.width)
     if path.suffix == ".npy":
         path = sample_files(path)[1]
@@ -167,7 +167,7 @@ def read_labels(path: Path, config: DeepCAMData) -> npt.NDArray[np.uint8]:
 
 
 def check_file(path: Path, config: Config) -> None:
-    """Read a sample (or ``stats.h5``) to its last byte; raises ``DataError`` for the first thing wrong with it."""
+    """Read a sample (or ``stats.h5``) to its last byte; raise ``DataError`` for the first thing wrong with it."""
     if path.name == STATISTICS_FILE:
         check_whole(path, ROOM)
         load_statistics(path.parent)
@@ -181,7 +181,7 @@ def check_file(path: Path, config: Config) -> None:
 
 
 def inspect_file(path: Path) -> dict[str, str]:
-    """What a sample or statistics file holds, as lines for a reader: shapes, ranges of the variables, class shares."""
+    """Describe a sample or statistics file in lines for a reader: shapes, ranges of the variables, class shares."""
     if path.suffix == ".npy" and path.name.startswith("label-"):
         labels = read_array(path, shape=(None, None), dtype=np.uint8)
         return {"labels": f"{labels.shape} {labels.dtype}"} | _class_lines(labels)
@@ -216,9 +216,9 @@ def _class_lines(labels: npt.NDArray[Any]) -> dict[str, str]:
 
 
 def recognize_file(path: Path) -> dict[str, Any] | None:
-    """The settings of ``data`` that the sample at ``path`` shows; none for statistics; ``None`` for anything else.
+    """Return the ``data`` settings evident from the sample at ``path``; {} for statistics; ``None`` for anything else.
 
-    Raises ``DataError`` for a file that has the name of a sample, and is none.
+    Raises ``DataError`` for a file that has the name of a sample but is not one.
     """
     if path.name == STATISTICS_FILE:
         return {} if "climate/minval" in describe(path) else None
@@ -233,7 +233,7 @@ def recognize_file(path: Path) -> dict[str, Any] | None:
 
 
 def npy_inputs(data: DeepCAMData) -> str:
-    """The files of fields, whose rows are those of the image. Raises ``InputError`` unless they are npy."""
+    """Return the pattern of the field files, whose rows are the image's. Raises ``InputError`` unless they are npy."""
     if data.format != "npy":
         raise InputError(
             f"staging.slabs leaves out rows of npy files, and data.format is {data.format}; "
@@ -243,7 +243,10 @@ def npy_inputs(data: DeepCAMData) -> str:
 
 
 def staged_form(data: DeepCAMData, transform: str) -> None:
-    """Set ``data`` to the form that samples have after ``transform``, for reading what was staged with it."""
+    """Set ``data`` to the form that samples have after ``transform``, to read what was staged with it.
+
+    Raises ``InputError`` if this application cannot read that form.
+    """
     if transform.split(":", maxsplit=1)[0] != "hdf5-to-npy":
         raise InputError(f"deepcam cannot read what staging.transform {transform} makes; use hdf5-to-npy")
     data.format = "npy"

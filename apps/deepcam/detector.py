@@ -1,4 +1,4 @@
-"""Labels from the fields alone: thresholds and connected regions for cyclones and rivers, as TECA finds them.
+"""Labels from the fields alone: thresholds and connected regions for cyclones and rivers, as in TECA.
 
 Follows the method of the published labels (Prabhat et al. 2021, ClimateNet; TECA; mlcommons/hpc): cyclones are lows
 with a warm core and strong winds, whose pixels exceed thresholds of moisture, wind or rain near the centre; rivers are
@@ -26,7 +26,7 @@ KM_PER_DEGREE = 111.2
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What counts as an event. Lengths of cyclones grow with ``storm_scale`` of the grid, those of rivers do not."""
+    """What counts as an event. Lengths of cyclones grow with the grid's ``storm_scale``, those of rivers do not."""
 
     cyclone_latitude: float = 40.0
     """Centres lie within this latitude."""
@@ -66,7 +66,7 @@ TMQ, U850, V850, QREFHT, PSL, T200, T500, PRECT = (
 
 
 def detect(sample: Array, thresholds: Thresholds = PUBLISHED) -> Array:
-    """Classes (height, width) float32 of a sample (height, width, 16): 0 background, 1 cyclone, 2 river."""
+    """Return classes (height, width) float32 of a sample (height, width, 16): 0 background, 1 cyclone, 2 river."""
     cyclones = find_cyclones(sample, thresholds)
     labels = np.where(find_rivers(sample, cyclones, thresholds), np.float32(RIVER), np.float32(BACKGROUND))
     labels[cyclones] = CYCLONE
@@ -92,7 +92,7 @@ def _cells(height: int, width: int) -> _Cells:
 
 
 def _box(degrees: float, height: int, width: int) -> tuple[int, int]:
-    """Odd numbers of rows and columns that reach ``degrees`` from their middle, at least three."""
+    """Odd numbers of rows and columns, at least three, that reach ``degrees`` from their middle."""
     return (
         2 * min(max(1, round(degrees * height / 180)), height // 2 - 1) + 1,
         2 * min(max(1, round(degrees * width / 360)), width // 2 - 1) + 1,
@@ -100,7 +100,7 @@ def _box(degrees: float, height: int, width: int) -> tuple[int, int]:
 
 
 def cyclone_centres(sample: Array, thresholds: Thresholds = PUBLISHED) -> list[tuple[int, int]]:
-    """Rows and columns of the centres of tropical cyclones: deep, warm, windy lows that turn the right way."""
+    """Rows and columns of the centres of tropical cyclones: deep, warm, windy lows that rotate the right way."""
     height, width = sample.shape[:2]
     cells = _cells(height, width)
     scale = cells.storm_scale
@@ -172,7 +172,7 @@ def vapour_transport(sample: Array) -> Array:
 
 
 def transport_threshold(lat: Array, thresholds: Thresholds = PUBLISHED) -> Array:
-    """The threshold by latitude in degrees: it falls towards the poles with the water that air can hold."""
+    """The threshold by latitude in degrees: it falls towards the poles, like the amount of water that air can hold."""
     shape = (0.30 + 0.70 * np.cos(np.radians(lat)) ** 2) / (0.30 + 0.70 * 0.75)
     return np.asarray(thresholds.transport * shape, dtype=np.float32)
 
@@ -193,7 +193,7 @@ def find_rivers(sample: Array, cyclones: Mask, thresholds: Thresholds = PUBLISHE
 
 
 def _label_around_globe(mask: Mask) -> npt.NDArray[np.intp]:
-    """Connected regions (diagonal neighbours count), numbered from 1, joined where the last column meets the first."""
+    """Connected regions (including diagonals), numbered from 1, joined where the last column meets the first."""
     regions, count = ndimage.label(mask, structure=np.ones((3, 3)))
     names = np.arange(count + 1)
     west, east = regions[:, 0], regions[:, -1]
@@ -217,7 +217,7 @@ def _coherence(regions: npt.NDArray[np.intp], sample: Array, transport: Array, c
 
 
 def _extent_km(regions: npt.NDArray[np.intp], cells: _Cells) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Length and width of each region: those of a bar with the same spread along its main axis and the same area."""
+    """Length and width of each region: those of a bar with the same area and the same spread along its main axis."""
     rows, columns = np.nonzero(regions)
     region = regions[rows, columns]
     count = int(region.max(initial=0)) + 1

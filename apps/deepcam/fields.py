@@ -1,4 +1,4 @@
-"""The state of the simulated atmosphere, and the sixteen published variables made from it."""
+"""The state of the simulated atmosphere, and the sixteen published variables derived from it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ GRAVITY = 9.80665
 GAS_CONSTANT = 287.05
 AIR_DENSITY = 1.15
 MM_PER_DAY = 1e-3 / 86400
-"""Rain of one millimetre per day in m/s."""
+"""Rain of one millimetre per day, in m/s."""
 LOWEST_LEVEL = 0.0075
-"""Logarithm of surface pressure over the pressure of the model's lowest level."""
+"""Logarithm of the ratio of surface pressure to the pressure of the model's lowest level."""
 NOISE = (0.004, 0.05, 0.05, 0.05, 0.05, 0.004, 3.0, 3.0, 0.03, 0.03, 0.03, 0.05, 0.05, 0.3, 0.3, 0.02)
 """Standard deviation of grid-scale noise by channel, in the channel's unit; relative for TMQ, QREFHT and PRECT."""
 RELATIVE_NOISE = (0, 5, 10)
@@ -27,8 +27,8 @@ RELATIVE_NOISE = (0, 5, 10)
 class Fields:
     """Fields (height, width) float32 that the parts of the simulator add to.
 
-    ``tmq`` column water in kg/m^2, winds in m/s, ``q`` reference height humidity in kg/kg, ``psl`` in Pa, temperatures
-    in K (``t850`` is not published but carries the thickness), ``prect`` in m/s.
+    ``tmq`` is column water in kg/m^2, winds are in m/s, ``q`` is reference height humidity in kg/kg, ``psl`` is in Pa,
+    temperatures are in K (``t850`` is not published but carries the thickness), ``prect`` is in m/s.
     """
 
     tmq: Tensor
@@ -47,22 +47,22 @@ class Fields:
 
 
 def saturation_humidity(temperature: Tensor, pressure: Tensor) -> Tensor:
-    """Specific humidity of saturated air in kg/kg (Bolton 1980), for kelvin and pascal."""
+    """Specific humidity of saturated air in kg/kg (Bolton 1980), from kelvin and pascal."""
     celsius = temperature - 273.15
     vapour = 611.2 * torch.exp(17.67 * celsius / (celsius + 243.5).clamp(min=50.0))
     return 0.622 * vapour / (pressure - 0.378 * vapour).clamp(min=vapour)
 
 
 def surface_pressure(psl: Tensor, trefht: Tensor, grid: Grid) -> Tensor:
-    """Pressure at the ground from that at sea level, hydrostatic with a standard lapse rate, in Pa."""
+    """Pressure at the ground in Pa, from that at sea level: hydrostatic, with a standard lapse rate."""
     column = trefht + 0.00325 * grid.surface
     return psl * torch.exp(-GRAVITY / GAS_CONSTANT * grid.surface / column)
 
 
 def publish(fields: Fields, grid: Grid, rng: np.random.Generator) -> Tensor:
-    """The published sample (height, width, 16) float32: derived variables, limits and grid-scale noise.
+    """Return the published sample (height, width, 16) float32: derived variables, limits and grid-scale noise.
 
-    PS, Z1000, Z200 and ZBOT follow hydrostatically; humidity does not exceed saturation.
+    PS, Z1000, Z200 and ZBOT follow from hydrostatic balance; humidity does not exceed saturation.
     """
     ps = surface_pressure(fields.psl, fields.trefht, grid)
     q = torch.minimum(fields.q, 0.99 * saturation_humidity(fields.trefht, ps)).clamp(min=1e-5)

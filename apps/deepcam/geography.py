@@ -1,4 +1,4 @@
-"""A simplified Earth: coastlines and mountains coarse enough to write down, rendered on any grid."""
+"""A simplified Earth: coastlines and mountains coarse enough to be listed here, rendered on any grid."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ MOUNTAINS = [
 
 
 def render(degrees: float = 0.5) -> tuple[Array, Array]:
-    """Land mask (0 or 1) and surface height in metres, (rows, columns) float32, at cell centres ``degrees`` apart.
+    """Render land mask (0 or 1) and surface height in metres, (rows, columns) float32, at centres ``degrees`` apart.
 
     Rows run from south to north, columns eastward from 0 degrees.
     """
@@ -112,7 +112,7 @@ def render(degrees: float = 0.5) -> tuple[Array, Array]:
 def _inside(
     outline: list[tuple[float, float]], lon: npt.NDArray[np.float64], lat: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.bool_]:
-    """Which points lie inside a polygon: an odd number of its edges crosses the line to the west of them."""
+    """Which points lie inside a polygon: those for which an odd number of edges crosses the line to their west."""
     result = np.zeros((lat.size, lon.size), dtype=bool)
     for shift in (-360.0, 0.0, 360.0):
         points = [(x + shift, y) for x, y in outline]

@@ -1,4 +1,4 @@
-"""The global latitude-longitude grid: coordinates, land, mountains, and how far storms must be enlarged on it."""
+"""The global latitude-longitude grid: coordinates, land, mountains, and how much storms must be enlarged on it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Grid:
 
     @property
     def spacing_degrees(self) -> float:
-        """Distance of rows in degrees."""
+        """Distance between rows in degrees."""
         return 180.0 / self.height
 
     @property
@@ -52,13 +52,13 @@ class Grid:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """The device that holds the tensors."""
         return self.lat.device
 
 
 @cache
 def global_grid(height: int, width: int, device: torch.device) -> Grid:
-    """The grid of ``height`` x ``width`` cells; built once per process."""
+    """Return the grid of ``height`` x ``width`` cells; it is built once per process."""
     lat = (torch.arange(height, dtype=torch.float64, device="cpu") + 0.5) * (math.pi / height) - math.pi / 2
     lon = (torch.arange(width, dtype=torch.float64, device="cpu") + 0.5) * (2 * math.pi / width)
     lat, lon = lat[:, None], lon[None, :]
@@ -72,7 +72,7 @@ def global_grid(height: int, width: int, device: torch.device) -> Grid:
 
 
 def _resample(field: np.ndarray[tuple[int, ...], np.dtype[np.float32]], height: int, width: int) -> Tensor:
-    """A field on another grid: cell means where that is coarser, linear interpolation where it is finer."""
+    """Resample a field to another grid: cell means if that is coarser, linear interpolation if it is finer."""
     source = torch.from_numpy(field)[None, None]
     if height <= field.shape[0] and width <= field.shape[1]:
         return F.interpolate(source, size=(height, width), mode="area")[0, 0]
@@ -80,7 +80,7 @@ def _resample(field: np.ndarray[tuple[int, ...], np.dtype[np.float32]], height: 
 
 
 def gradient(field: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Eastward and northward derivative of ``field`` (..., height, width) per metre, by central differences."""
+    """Eastward and northward derivatives of ``field`` (..., height, width) per metre, by central differences."""
     step = math.pi / grid.height * EARTH_RADIUS_M
     (north,) = torch.gradient(field, spacing=step, dim=-2)
     east_step = 2 * math.pi / grid.width * EARTH_RADIUS_M * grid.lat.cos()
@@ -96,7 +96,7 @@ class Patch:
     columns: Tensor
 
     def read(self, field: Tensor) -> Tensor:
-        """Copy of the block of ``field`` (height, width, ...)."""
+        """Return a copy of the block of ``field`` (height, width, ...)."""
         return field[self.rows].index_select(1, self.columns)
 
     def add(self, field: Tensor, change: Tensor) -> None:
@@ -105,7 +105,7 @@ class Patch:
 
 
 def patch_around(grid: Grid, south: float, north: float, west: float, east: float) -> Patch:
-    """The block between two latitudes and two longitudes, in degrees; ``west`` may be below 0, ``east`` above 360."""
+    """The block between two latitudes and two longitudes in degrees; ``west`` may be below 0, ``east`` above 360."""
     first = max(0, math.floor((south + 90) * grid.height / 180))
     last = min(grid.height, math.ceil((north + 90) * grid.height / 180))
     start = math.floor(west * grid.width / 360)

@@ -1,4 +1,4 @@
-"""Intersection over union of segmentations: confusion counts per sample, and the metrics made from them."""
+"""Intersection over union of segmentations: confusion counts per sample, and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from apps.deepcam.config import CLASSES
 
 
 def confusion_counts(prediction: Tensor, target: Tensor) -> Tensor:
-    """True positives, false positives and false negatives of each class in each sample.
+    """Count true positives, false positives and false negatives of each class in each sample.
 
-    ``prediction`` and ``target`` are (batch, height, width) of any integer dtype, holding class numbers. The result is
+    ``prediction`` and ``target`` are (batch, height, width) class numbers of any integer dtype. The result is
     (batch, 3, 3) float64, indexed by sample, class and (tp, fp, fn), on the device of the inputs; nothing waits for
     the device.
     """
@@ -33,9 +33,9 @@ def metrics_from_counts(counts: Tensor) -> dict[str, float]:
     """Metrics of a set from the counts (samples, 3, 3) of all its samples.
 
     ``iou`` is the published metric: the mean over samples of the mean over classes. It counts a class that is absent
-    from prediction and target as perfect, which flatters background; so ``iou_<class>`` is the intersection over union
-    of the pixels of the whole set, ``share_<class>`` the share of samples that hold the class, and
-    ``iou_present_<class>`` the mean over those samples alone (NaN where there is none).
+    from prediction and target as perfect, which flatters background. So ``iou_<class>`` is the intersection over union
+    over the pixels of the whole set, ``share_<class>`` the share of samples that hold the class, and
+    ``iou_present_<class>`` the mean over only those samples (NaN if there are none).
     """
     counts = counts.double()
     per_sample = iou_of_counts(counts)

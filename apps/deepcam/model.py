@@ -22,7 +22,7 @@ DILATIONS = (6, 12, 18)
 
 
 class ChannelAffine(nn.Module):
-    """Weight and bias for each channel: what is left of a normalization that has one value per channel."""
+    """Weight and bias for each channel: what remains of a normalization with one value per channel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ChannelAffine(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` (batch, channels, h, w), scaled and shifted, in its own type: float32 would spread to what it joins."""
+        """Scale and shift ``x`` (batch, channels, h, w), keeping its dtype: float32 would spread to what it joins."""
         return (x * self.weight[:, None, None] + self.bias[:, None, None]).to(x.dtype)
 
 
@@ -46,7 +46,10 @@ class ImageMean(nn.AdaptiveAvgPool2d):
 
 
 class _Mean(torch.autograd.Function):
-    """The mean; torch's own writes its gradient to memory, and not channels-last, as all that is added to it then."""
+    """The mean, with a gradient that takes no memory.
+
+    Torch's own mean writes its gradient to memory, and not channels-last, which then holds for all that is added to it.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -81,14 +84,14 @@ class SpatialPyramid(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, in, h, w) to (batch, channels, h, w)."""
         parts = [branch(x) for branch in self.branches]
-        # Laid out like the others: a mere view would make the joined features, and all after them, channels-first.
+        # Laid out like the others: a view would make the joined features, and all that follow, channels-first.
         parts.append(torch.empty_like(parts[0]).copy_(self.image_mean(x)))
         merged: Tensor = self.merge(torch.cat(parts, dim=1))
         return merged
 
 
 class Decoder(nn.Module):
-    """Brings the pyramid's features, joined with the low-level ones, to the full resolution."""
+    """Upsamples the pyramid's features, joined with the low-level ones, to full resolution."""
 
     def __init__(self, channels: int, low_level_channels: int) -> None:
         super().__init__()
@@ -147,7 +150,7 @@ def _double(in_channels: int, out_channels: int) -> nn.ConvTranspose2d:
 
 
 def _scaled(width: int, factor: float) -> int:
-    """A channel count scaled to a multiple of 8, at least 8; every published count is one."""
+    """Scale a channel count to a multiple of 8, at least 8; every published count is such a multiple."""
     return max(8, round(width * factor / 8) * 8)
 
 

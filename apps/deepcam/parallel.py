@@ -1,4 +1,4 @@
-"""How DeepCAM is split over ranks: all of its layers in height and width; its logits are gathered at the end."""
+"""Split DeepCAM over ranks: all of its layers in height and width; its logits are gathered at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AFTER_THE_MEAN = ("pyramid.image_mean.1", "pyramid.image_mean.2", "pyramid.image
 
 
 def parallelize(model: DeepCAM, config: Config, mesh: Mesh) -> None:
-    """Split all layers of ``model``, in place, along the mesh's axes, and give the whole logits to all ranks."""
+    """Split all layers of ``model``, in place, along the mesh's axes, so that all ranks get the whole logits."""
     height, width, channels = config.data.height, config.data.width, len(config.data.channels)
     peers = mesh.statistics
     assert peers is not None, "a mesh that splits samples has them"
@@ -33,7 +33,7 @@ def parallelize(model: DeepCAM, config: Config, mesh: Mesh) -> None:
 
 
 def checkpointed_blocks(model: DeepCAM) -> list[nn.Module]:
-    """The parts that keep their input alone under ``parallel.activation_checkpointing``."""
+    """The parts that keep only their input under ``parallel.activation_checkpointing``."""
     encoder = model.encoder
     blocks = [block for part in (encoder.entry, encoder.middle, encoder.exit) for block in part]
     return [encoder.stem, *(block for block in blocks if list(block.children())), model.pyramid, model.decoder]

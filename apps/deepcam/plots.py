@@ -1,4 +1,4 @@
-"""Plots and words for the report of a DeepCAM run: maps with outlines, and the overlap of each class."""
+"""Plots and texts for the report of a DeepCAM run: maps with outlines, and the overlap of each class."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NOTES = (
 
 
 def figures(folder: Path) -> list[Figure]:
-    """The figures that the files of the run folder ``folder`` allow. Raises ``DataError`` for a damaged file."""
+    """Return the figures that can be made from the run folder ``folder``. Raises ``DataError`` for a damaged file."""
     found: list[Figure] = []
     if (folder / "examples.npz").exists():
         drawn = maps(read_arrays(folder / "examples.npz", ("label", "prediction")))
@@ -62,19 +62,19 @@ FIELDS = {
     "PSL": ("Pressure at sea level", "hPa", 0.01, (0.7, 0.02)),
     "wind": ("Wind at the lowest level", "m/s", 1.0, (0.02, 0.7)),
 }
-"""Title, unit, factor to it and greys (of lowest and highest value) of the fields that a map may show."""
+"""Title, unit, factor to that unit, and greys (of lowest and highest value) of the fields that a map may show."""
 
 
 @style.styled
 def maps(arrays: dict[str, npt.NDArray[np.generic]]) -> Figure | None:
-    """The first two of moisture, pressure and wind of up to three samples, (samples, height, width), with outlines.
+    """Plot the first two of moisture, pressure and wind, with outlines; up to three samples, (samples, height, width).
 
-    ``None`` where the run kept none of the three. Row 0 is the south, column 0 the first east of Greenwich.
+    Returns ``None`` if the run kept none of the three. Row 0 is the south, column 0 the first east of Greenwich.
     """
     names = [name for name in FIELDS if name in arrays][:2]
     if not names:
         return None
-    land, _ = render(1.5)  # the simulator's coasts, which are the Earth's in outline
+    land, _ = render(1.5)  # the simulator's coasts, in outline the Earth's
     rows = _eventful(arrays["label"], 3)
     figure = style.canvas(1.3 + len(rows) * (2.0 if len(names) > 1 else 4.0))
     panels = figure.subplots(len(rows), len(names), squeeze=False, sharex=True, sharey=True)
@@ -101,13 +101,13 @@ def maps(arrays: dict[str, npt.NDArray[np.generic]]) -> Figure | None:
 
 
 def _eventful(labels: npt.NDArray[np.generic], count: int) -> list[int]:
-    """The first ``count`` samples that hold the most classes, in order."""
+    """The ``count`` samples that hold the most classes (the first among equals), in order."""
     held = [-len(np.unique(label)) for label in labels]
     return sorted(np.argsort(held, kind="stable")[:count].tolist())
 
 
 def _geography(axes: Axes, land: npt.NDArray[np.float32]) -> None:
-    """Latitude and longitude axes, and the coasts of ``land`` (rows, columns), which has 1 on land."""
+    """Draw latitude and longitude axes, and the coasts of ``land`` (rows, columns), which is 1 on land."""
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _degrees(x if x <= 180 else x - 360, "EW")))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _degrees(y, "NS")))
     axes.set_xticks([0, 90, 180, 270])
@@ -150,7 +150,7 @@ def _legend() -> list[Line2D]:
 
 @style.styled
 def class_overlap(run: Run) -> Figure | None:
-    """IoU of each class for the network beside the baselines; ``None`` where the run was not evaluated."""
+    """Plot the IoU of each class for the network and the baselines; ``None`` if the run was not evaluated."""
     metrics = run.summary.metrics
     shown = [name for name in CLASSES if f"iou_{name}" in metrics]
     if not shown:

@@ -1,4 +1,4 @@
-"""Atmospheric rivers: long filaments of moisture with a low-level jet, from the subtropics to mid-latitudes."""
+"""Atmospheric rivers: long filaments of moisture with a low-level jet, from the subtropics to the mid-latitudes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class River:
 
 
 def add_river(fields: Fields, grid: Grid, river: River) -> None:
-    """Add moisture, jet, the pressure gradient that holds the jet, warmth ahead of it and rain, in place."""
+    """Add moisture, jet, the pressure gradient that balances the jet, warmth ahead of it and rain, in place."""
     lats, lons = river.path()
     margin = math.degrees(3.2 * river.half_width_m / EARTH_RADIUS_M)
     wide = margin / math.cos(math.radians(min(float(np.abs(lats).max()) + margin, 75)))
@@ -68,7 +68,7 @@ def add_river(fields: Fields, grid: Grid, river: River) -> None:
     patch.add(fields.tmq, river.moisture * profile * poleward_fade)
     patch.add(fields.q, 1.9e-4 * river.moisture * profile * poleward_fade)
     patch.add(fields.prect, river.rain_mm_per_day * MM_PER_DAY * profile**1.5 * (0.4 + 1.2 * along))
-    # The wind blows with low pressure on its left in the north: sign(f) * left is negative pressure there.
+    # In the north the wind blows with low pressure on its left: sign(f) * left is negative pressure there.
     coriolis = grid.coriolis[patch.rows]
     ridge = ends * torch.erf(scaled) * torch.exp(-((scaled / 2.5) ** 2))
     patch.add(fields.psl, -AIR_DENSITY * coriolis * river.jet * river.half_width_m * 0.8 * ridge)
@@ -80,7 +80,7 @@ def add_river(fields: Fields, grid: Grid, river: River) -> None:
 def _coordinates(
     xyz: Tensor, lats: np.ndarray[tuple[int], np.dtype[np.float64]], lons: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-    """Position along the path (0 to 1), distance to its left in metres, and its direction (east, north), by cell."""
+    """For each cell: position along the path (0 to 1), distance to its left in metres, its direction (east, north)."""
     lat, lon = np.radians(lats), np.radians(lons)
     points = np.stack((np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)), axis=1)
     steps = np.gradient(points, axis=0)
@@ -102,7 +102,7 @@ def _coordinates(
 
 
 def draw_rivers(rng: np.random.Generator, mean: float, summer: float, grid: Grid) -> list[River]:
-    """Rivers of one sample, and about a third as many filaments too short or too weak to count."""
+    """Draw the rivers of one sample, and on average 0.4 times as many filaments too short or too weak to count."""
     weights = np.array([share * (1 - 0.35 * sign * summer) for sign, _, share in OCEANS])
     rivers = [_draw(rng, weights, grid, short=False) for _ in range(rng.poisson(mean))]
     return rivers + [_draw(rng, weights, grid, short=True) for _ in range(rng.poisson(0.4 * mean))]

@@ -9,9 +9,9 @@ from apps.deepcam.config import Config
 
 
 def batch_shapes(config: Config, samples: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of so many samples as model and loss take them, on the meta device.
+    """Return inputs and targets of ``samples`` samples as model and loss take them, on the meta device.
 
-    Channels lie last, as samples are stored.
+    Channels are last in memory, as samples are stored.
     """
     size = (config.data.height, config.data.width)
     return (

@@ -30,25 +30,26 @@ Array = npt.NDArray[np.float32]
 SPLITS = ("train", "validation", "test")
 FIRST_YEAR, YEARS = 1996, 20
 MOMENTS = YEARS * 365 * 8
-STRIDE = 36093  # without a common divisor with MOMENTS and near its golden section: any few samples span the seasons
+STRIDE = 36093  # coprime to MOMENTS and near its golden section: even a few samples span the seasons
 
 
 def samples_per_call(config: Config) -> int:
-    """Samples that one call of ``write_sample`` makes."""
+    """Number of samples that one call of ``write_sample`` makes."""
     return 1
 
 
 def expected_files(config: Config, root: Path, split: str, index: int) -> list[Path]:
-    """Files that ``write_sample`` writes for this index."""
+    """List the files that ``write_sample`` writes for this index."""
     name, _ = sample_name(split, index)
     suffix = ".npy" if config.data.format == "npy" else ".h5"
     return sample_files(root / split / f"{name}{suffix}")
 
 
 def sample_name(split: str, index: int) -> tuple[str, Moment]:
-    """Name in the published form ``data-YYYY-MM-DD-TT-R`` (time index TT, ensemble run R), and the moment it names.
+    """Return a name in the published form ``data-YYYY-MM-DD-TT-R`` (time index TT, ensemble run R), and its moment.
 
-    No two samples of a dataset share a name, and successive ones lie in different seasons.
+    No two samples of a dataset share a name, and successive ones lie in different seasons. Raises ``InputError`` for
+    an unknown split.
     """
     if split not in SPLITS:
         raise InputError(f"split '{split}' is not one of {', '.join(SPLITS)}")
@@ -62,13 +63,13 @@ def sample_name(split: str, index: int) -> tuple[str, Moment]:
 
 
 def generator(seed: int, split: str, index: int) -> np.random.Generator:
-    """Random numbers that depend on nothing but seed, split and index (Philox; Salmon et al. 2011)."""
+    """Return random numbers that depend only on seed, split and index (Philox; Salmon et al. 2011)."""
     key = np.array([seed % 2**64, SPLITS.index(split) << 56 | index], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 
 
 def simulate_fields(config: Config, grid: Grid, moment: Moment, rng: np.random.Generator) -> Tensor:
-    """One sample (height, width, 16) float32 on the device of ``grid``: weather, cyclones, rivers and look-alikes."""
+    """Simulate a sample (height, width, 16) float32 on ``grid``'s device: weather, cyclones, rivers, look-alikes."""
     fields = atmosphere(grid, moment, rng)
     for river in draw_rivers(rng, config.simulate.rivers_per_sample, moment.summer, grid):
         add_river(fields, grid, river)
@@ -80,10 +81,10 @@ def simulate_fields(config: Config, grid: Grid, moment: Moment, rng: np.random.G
 
 
 def simulate_sample(config: Config, split: str, index: int) -> tuple[Array, Array, Array]:
-    """Fields (height, width, 16) and the labels (height, width) of the published and of the strict detector, float32.
+    """Simulate fields (height, width, 16) and the published and strict detectors' labels (height, width), float32.
 
-    Computed on torch's default device. The bytes depend on the device type and torch's version, not on the order of
-    calls or the number of processes, as long as every process computes with one thread.
+    They are computed on torch's default device. The bytes depend on the device type and torch's version, not on the
+    order of calls or the number of processes, as long as every process computes with one thread.
     """
     _, moment = sample_name(split, index)
     grid = global_grid(config.data.height, config.data.width, torch.get_default_device())
@@ -92,7 +93,7 @@ def simulate_sample(config: Config, split: str, index: int) -> tuple[Array, Arra
 
 
 def write_sample(config: Config, root: Path, split: str, index: int) -> list[Path]:
-    """Simulate and write one sample; returns its files (see ``expected_files``)."""
+    """Simulate and write one sample; return its files (see ``expected_files``)."""
     files = expected_files(config, root, split, index)
     files[0].parent.mkdir(parents=True, exist_ok=True)
     sample, labels, strict_labels = simulate_sample(config, split, index)
@@ -130,7 +131,7 @@ Mapper = Callable[[Callable[[Path], Statistics], list[Path]], Iterable[Statistic
 
 
 def finish(config: Config, root: Path, map: Mapper = map) -> None:
-    """Write ``stats.h5`` from the training split; ``map`` applies a function to files in order, in parallel or not."""
+    """Write ``stats.h5`` of the training split; ``map`` applies a function to files in order, in parallel or not."""
     suffix = ".npy" if config.data.format == "npy" else ".h5"
     files = sorted((root / "train").glob(f"data-*{suffix}"))
     if files:

@@ -8,12 +8,12 @@ from hpcbench.data.sample_size import SampleSize
 PUBLISHED_FILES = 151_583
 """Samples of the published set: 121,266 for training, 15,158 for validation and 15,159 for tests."""
 HDF5_BYTES = 2048
-"""About what the structure of a file and its statistics take."""
+"""Approximate size of a file's structure and statistics."""
 NPY_HEADER = 128
 
 
 def sample_size(data: DeepCAMData) -> SampleSize:
-    """The files of a sample in the form of ``data``; HDF5 has two sets of labels as float32, npy one as bytes."""
+    """Return the size of a sample in the form of ``data``; HDF5 has two sets of labels as float32, npy one as bytes."""
     pixels = data.height * data.width
     fields = 4 * len(CHANNELS) * pixels
     if data.format == "npy":

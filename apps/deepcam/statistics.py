@@ -1,4 +1,4 @@
-"""Statistics of the training set, which normalize the inputs: ``stats.h5``, its merge rule, its parallel making."""
+"""Statistics of the training set that normalize the inputs: ``stats.h5``, its merge rule, its parallel computation."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from staging.formats.npy import read_array
 
 STATISTICS_FILE = "stats.h5"
 MOST_COUNT = 1 << 10
-"""Bytes of the number of pixels, which is one number."""
+"""Most bytes of the dataset with the number of pixels, which is a single number."""
 HOW_TO_MAKE = "make it from the training split, or copy the published one to data.root"
 
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Of each channel over ``count`` pixels: mean, mean of squares (float64), minimum and maximum (float32), (16,)."""
+    """Per channel over ``count`` pixels: mean, mean of squares (float64), minimum and maximum (float32), each (16,)."""
 
     count: int
     mean: npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ class Statistics:
 
 
 def array_statistics(sample: npt.NDArray[np.float32]) -> Statistics:
-    """Statistics of one sample (height, width, 16)."""
+    """Compute the statistics of one sample (height, width, 16)."""
     pixels = sample.reshape(-1, sample.shape[-1])
     mean = pixels.mean(0, dtype=np.float64)
     square_mean = np.einsum("pc,pc->c", pixels, pixels, dtype=np.float64) / len(pixels)
@@ -43,7 +43,7 @@ def array_statistics(sample: npt.NDArray[np.float32]) -> Statistics:
 
 
 def file_statistics(path: Path) -> Statistics:
-    """Statistics of one sample file, HDF5 or npy, of any size."""
+    """Compute the statistics of one sample file, HDF5 or npy, of any size."""
     shape = (None, None, len(CHANNELS))
     if path.suffix == ".npy":
         return array_statistics(read_array(path, shape=shape, dtype=np.float32))
@@ -52,7 +52,7 @@ def file_statistics(path: Path) -> Statistics:
 
 
 def merge(a: Statistics, b: Statistics) -> Statistics:
-    """Statistics of both sets: counts add, means are weighted by them, extrema are elementwise (published rule)."""
+    """Merge two sets: counts add up, means are weighted by counts, extrema are elementwise (published rule)."""
     count = a.count + b.count
     share = b.count / count
     return Statistics(
@@ -65,12 +65,12 @@ def merge(a: Statistics, b: Statistics) -> Statistics:
 
 
 def merge_all(parts: Iterable[Statistics]) -> Statistics:
-    """The parts merged one after the other; at least one."""
+    """Merge the parts, one after the other; there must be at least one."""
     return reduce(merge, parts)
 
 
 def summarize(files: Sequence[Path], processes: int = 1) -> Statistics:
-    """Statistics of sample files, read by ``processes`` processes; the result does not depend on their number."""
+    """Compute statistics of sample files with ``processes`` processes; the result does not depend on their number."""
     if not files:
         raise InputError("there is no file to summarize; give at least one sample file")
     if processes <= 1:
@@ -95,9 +95,9 @@ def write_statistics(path: Path, statistics: Statistics) -> None:
 def load_statistics(root: Path | str) -> Statistics:
     """Read ``stats.h5`` of the dataset at ``root``.
 
-    Raises ``DataError`` when it is missing, lacks a dataset, holds a number that is not finite, or a channel's range is
-    empty, so that it cannot be normalized. Mean and mean of squares normalize nothing and are rounded as published, so
-    that their difference is not looked at.
+    Raises ``DataError`` if the file is missing, lacks a dataset, holds a number that is not finite, or has an empty
+    range for a channel, which then cannot be normalized. Mean and mean of squares normalize nothing and are rounded as
+    published, so their difference is not checked.
     """
     path = Path(root) / STATISTICS_FILE
     if not path.exists():

@@ -1,4 +1,4 @@
-"""What DeepCAM trains: a class for every pixel, weighted cross-entropy, target on the intersection over union."""
+"""DeepCAM's training task: a class per pixel, weighted cross-entropy, target on the intersection over union."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CLASS_FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.013274310722552
 CLASS_WEIGHTS = tuple(frequency**-0.125 for frequency in CLASS_FREQUENCIES)
 """Weights of the classes in the loss: 1.0017, 2.6146 and 1.7164."""
 LAMB_KEYS = ("bias_correction", "grad_averaging", "max_grad_norm")
-"""Options that a log of LAMB holds."""
+"""Optimizer options that a LAMB log records."""
 PICTURE_WIDTH = 384
-"""Examples for the report are thinned out to at most this many columns."""
+"""Examples for the report are thinned to at most this many columns."""
 
 
 class DeepCAMTask(Task):
@@ -48,25 +48,25 @@ class DeepCAMTask(Task):
         self.set_range(torch.as_tensor(statistics.minimum), torch.as_tensor(statistics.maximum))
 
     def set_range(self, minimum: Tensor, maximum: Tensor) -> None:
-        """Normalize by these float32 ranges, (16,), in the order of the published variables."""
+        """Set the float32 ranges (16,) to normalize by, in the order of the published variables."""
         chosen = self.config.data.channels
         self.minimum = minimum[chosen].reshape(-1, 1, 1)
         self.extent = (maximum - minimum)[chosen].reshape(-1, 1, 1)
 
     def reads_parts(self, training: bool) -> bool:
-        """Always: the fields are normalized element by element."""
+        """Always true: the fields are normalized element by element."""
         return True
 
     def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Fields (batch, channels, h, w) to [0, 1] by the training set's range, labels to int64; strides are kept."""
+        """Scale fields (batch, channels, h, w) to [0, 1] by the training set's range; labels to int64; keep strides."""
         assert self.minimum is not None, "load() comes before prepare()"
         assert self.extent is not None
-        # Moved at the first batch only, so that later ones copy nothing to the device.
+        # Moved at the first batch only, so later ones copy nothing to the device.
         self.minimum, self.extent = self.minimum.to(inputs.device), self.extent.to(inputs.device)
         return torch.sub(inputs, self.minimum).div_(self.extent), targets.long()
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Mean over all pixels of the weighted cross-entropy; the sum of weights does not divide it."""
+        """Mean over all pixels of the weighted cross-entropy; it is not divided by the sum of weights."""
         if (self.weights.dtype, self.weights.device) != (output.dtype, output.device):
             self.weights = output.new_tensor(CLASS_WEIGHTS)
         return functional.cross_entropy(output, target, self.weights, reduction="none").mean()
@@ -104,11 +104,11 @@ class DeepCAMTask(Task):
             keys |= {"scheduler_t_max": schedule.t_max * per_unit, "scheduler_eta_min": schedule.eta_min}
             if schedule.shape == "cosine":
                 return keys | {"scheduler_type": "cosine_annealing"}
-            # The closed division has no others, so that its checker refuses their names.
+            # The closed division has no others, so its checker rejects their names.
             power = {"scheduler_power": schedule.power} if schedule.shape == "polynomial" else {}
             return keys | {"scheduler_type": schedule.shape, **power}
         dropping = schedule.shape == "multistep"
-        # In epochs milestones count from the start, in steps from the end of the warm-up, as logged.
+        # Milestones in epochs count from the start, those in steps from the end of the warm-up, as logged.
         shift = warmup if schedule.unit == "epoch" else 0
         return keys | {
             "scheduler_type": "multistep",
@@ -117,10 +117,10 @@ class DeepCAMTask(Task):
         }
 
     def example(self, inputs: Tensor, output: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Pictures, thinned out to at most 384 columns: fields in physical units (float32), classes (uint8).
+        """Pictures, thinned to at most 384 columns: fields in physical units (float32), classes (uint8).
 
-        ``TMQ`` (kg/m2), ``PSL`` (Pa) and ``wind`` (speed at the lowest level, m/s) where the model sees what they
-        need; ``label`` and ``prediction``. Each is (batch, h, w).
+        ``TMQ`` (kg/m2), ``PSL`` (Pa) and ``wind`` (speed at the lowest level, m/s) if the model sees the variables that
+        they need; ``label`` and ``prediction``. Each is (batch, h, w).
         """
         step = ceil(inputs.shape[-1] / PICTURE_WIDTH)
         thin = (..., slice(None, None, step), slice(None, None, step))

@@ -16,9 +16,9 @@ from apps.deepcam.grid import EARTH_RADIUS_M, EARTH_ROTATION_PER_S, Grid, patch_
 class Vortex:
     """A low: where it is (degrees), how deep (Pa), how wide (``radius_m`` of the strongest wind), what it carries.
 
-    ``core_k`` is the anomaly of the temperature at 500 hPa: positive in a tropical cyclone, negative in a cold low.
-    ``moisture`` is in kg/m^2, ``rain_mm_per_day`` the mean rate in the eyewall, ``reach_m`` where the winds have
-    faded.
+    ``core_k`` is the temperature anomaly at 500 hPa: positive in a tropical cyclone, negative in a cold low.
+    ``moisture`` is in kg/m^2, ``rain_mm_per_day`` is the mean rate in the eyewall, and ``reach_m`` is the distance at
+    which the winds have faded.
     """
 
     lat: float
@@ -39,7 +39,7 @@ class Vortex:
 
 
 def holland_pressure_deficit(distance: Tensor, depth_pa: float, radius_m: float, shape: float) -> Tensor:
-    """Pressure below that of the surroundings, in Pa, at a distance in metres (Holland 1980)."""
+    """Pressure deficit relative to the surroundings, in Pa, at a distance in metres (Holland 1980)."""
     return depth_pa * (1 - torch.exp(-((radius_m / distance) ** shape)))
 
 

@@ -16,7 +16,7 @@ from apps.deepcam.grid import EARTH_RADIUS_M, Grid
 Kind = Literal["eddy", "tracer"]
 
 LARGEST_DEGREE = 127
-"""Spherical harmonics up to this degree; finer waves are drawn on the plane, where the tables would be too large."""
+"""Spherical harmonics go up to this degree; beyond it their tables would be too large, so waves are planar."""
 
 
 def eddy_spectrum(degree: npt.NDArray[np.float64], peak: float = 9.0) -> npt.NDArray[np.float64]:
@@ -35,7 +35,7 @@ def eddy_spectrum(degree: npt.NDArray[np.float64], peak: float = 9.0) -> npt.NDA
 
 
 def tracer_spectrum(degree: npt.NDArray[np.float64], peak: float = 8.0) -> npt.NDArray[np.float64]:
-    """Variance of a tracer of unit variance by degree: flat to the ``peak``, then l^-2."""
+    """Variance by degree of a tracer of unit variance: flat up to the ``peak``, then l^-2."""
 
     def power(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.asarray((x / peak) / (1 + (x / peak) ** 3))
@@ -44,7 +44,7 @@ def tracer_spectrum(degree: npt.NDArray[np.float64], peak: float = 8.0) -> npt.N
 
 
 def largest_degree(grid: Grid) -> int:
-    """The highest degree of spherical harmonics that ``grid`` carries and the tables hold."""
+    """Return the highest degree of spherical harmonics that ``grid`` resolves and the tables hold."""
     return min(LARGEST_DEGREE, min(grid.height, grid.width) // 2 - 1)
 
 
@@ -76,9 +76,10 @@ def legendre_table(height: int, degree: int) -> npt.NDArray[np.float32]:
 
 
 def synthesize(rng: np.random.Generator, kinds: tuple[Kind, ...], grid: Grid) -> Tensor:
-    """Gaussian fields (len(kinds), height, width) float32 with the spectrum of an ``eddy`` or a ``tracer``.
+    """Draw Gaussian fields (len(kinds), height, width) float32 with the spectrum of an ``eddy`` or a ``tracer``.
 
-    Isotropic on the sphere up to ``largest_degree``; finer waves fade towards the poles, as their cells shrink.
+    They are isotropic on the sphere up to ``largest_degree``; finer waves fade towards the poles, as their cells
+    shrink.
     """
     degree, count = largest_degree(grid), len(kinds)
     coefficients = rng.standard_normal((degree + 1, degree + 1, count, 2), dtype=np.float32)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class SeparableConv(nn.Sequential):
-    """Depthwise 3x3 convolution followed at once by a pointwise one; no bias, no normalization in between."""
+    """Depthwise 3x3 convolution directly followed by a pointwise one; no bias, no normalization in between."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int = 1, dilation: int = 1) -> None:
         super().__init__(
@@ -81,8 +81,8 @@ def exit_block(in_channels: int, out_channels: int) -> Residual:
 class Xception(nn.Module):
     """Features at a sixteenth of the resolution, and low-level features at a quarter.
 
-    ``widths`` are the channels of stem (two), entry flow (three), exit block and exit convolutions (three): published
-    32, 64, 128, 256, 728, 1024, 1536, 1536, 2048.
+    ``widths`` are the channels of stem (two), entry flow (three), exit block and exit convolutions (three); the
+    published ones are 32, 64, 128, 256, 728, 1024, 1536, 1536, 2048.
     """
 
     def __init__(self, in_channels: int, widths: list[int], middle_blocks: int) -> None:

@@ -1,1 +1,1 @@
-"""Parts of ``benchmarks/accelerator.py``: what is measured, in which processes, and what it needs beside PyTorch."""
+"""Parts of ``benchmarks/accelerator.py``: what is measured, in which processes, and what it needs besides PyTorch."""

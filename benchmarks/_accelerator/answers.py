@@ -1,4 +1,4 @@
-"""What a measurement says while it is under way, or where the machine cannot make it."""
+"""What a measurement reports while it runs, or if the machine cannot make it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 Say = Callable[[Any], None]
-"""Reports a part of a measurement that is under way."""
+"""Reports a part of a running measurement."""
 
 
 class SkipMeasurementError(Exception):
-    """This machine cannot make the measurement; the words say why."""
+    """This machine cannot make the measurement; the message says why."""

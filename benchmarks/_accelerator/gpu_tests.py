@@ -1,4 +1,4 @@
-"""Runs a file of ``tests/gpu`` with pytest in this process, and reports every test as it ends."""
+"""Run a file of ``tests/gpu`` with pytest in this process, and report every test as it ends."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from _accelerator.answers import Say
 from _accelerator.plan import ROOT
 
 OPTIONS = ("-o", "addopts=", "--strict-markers", "--import-mode=importlib", "-p", "no:cacheprovider", "-q")
-"""The options of pyproject.toml ask for plugins that may be missing here."""
+"""Replaces the options in pyproject.toml, which ask for plugins that may be missing here."""
 ON_PROCESSOR = "HPCBENCH_GPU_TESTS_ON_PROCESSOR"
-"""Where the environment has it, tests/gpu runs on the processor without an accelerator."""
+"""If this environment variable is set, tests/gpu runs on the processor if there is no accelerator."""
 
 
 class Reporter:
-    """A plugin of pytest that says what came of each test."""
+    """A pytest plugin that reports the outcome of each test."""
 
     def __init__(self, say: Say) -> None:
         self.say = say
         self.outcomes: Counter[str] = Counter()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test begins; where nothing follows, it ended the process."""
+        """A test begins; if nothing follows, it ended the process."""
         self.begun = time.monotonic()
         self.say({"test": nodeid.rpartition("/")[2], "outcome": "running"})
 
@@ -45,7 +45,7 @@ class Reporter:
 
 
 def run_file(settings: dict[str, Any], smoke: bool, say: Say) -> dict[str, Any]:
-    """The tests of ``settings["file"]``. Raises ``AssertionError`` where one failed, or none was found."""
+    """Run the tests of ``settings["file"]``. Raises ``AssertionError`` if one fails or none is found."""
     os.chdir(ROOT)
     if smoke:
         os.environ[ON_PROCESSOR] = "1"

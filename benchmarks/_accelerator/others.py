@@ -1,4 +1,4 @@
-"""What is measured beside training steps: optimizers, halos, activation checkpointing, simulators, DALI."""
+"""What is measured besides training steps: optimizers, halos, activation checkpointing, simulators, DALI."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from hpcbench.train.cuda_graph import GraphedStep
 
 Settings = dict[str, Any]
 PASSES = {"adamw": 7, "nvlamb": 11, "lamb": 11, "lars": 7, "sgd": 5}
-"""Passes over memory of an update that reads and writes each tensor as seldom as it can."""
+"""Passes over memory of an update that reads and writes each tensor as few times as possible."""
 
 
 def roofs(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
-    """What the device can do at most; later measurements are compared with it."""
+    """Measure the most that the device can do; later measurements are compared with it."""
     return measure_roofs(current_device(), smoke)
 
 
 def optimizer(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
-    """A step over DeepCAM's tensors, operation by operation and captured."""
+    """Time a step over DeepCAM's tensors, operation by operation and captured."""
     device, made = current_device(), problem("deepcam", smoke)
     model = made.model(device, channels_last=True)
     for parameter in model.parameters():
@@ -71,14 +71,14 @@ def optimizer(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
 
 
 class LoopbackPeers:
-    """A place among two whose messages a group of one process sends to itself: they cost what messages cost, and the
-    numbers that come are others."""
+    """One of two peers, whose messages a single-process group sends to itself: they cost what messages cost, but the
+    numbers that arrive are different ones."""
 
     def __init__(self, size: int) -> None:
         self.rank, self.size = 0, size
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """Fill every room by a message of its size, or with zeros where none is sent."""
+        """Fill every receive buffer with a message of its size, or with zeros if none is sent."""
         left = [part for _, part in sends]
         operations = []
         for _, room in receives:
@@ -102,17 +102,17 @@ class LoopbackPeers:
         return wait
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The sum over the one process."""
+        """Sum over the one process."""
         dist.all_reduce(tensor)
         return tensor
 
     def stacked(self, own: Tensor) -> Tensor:
-        """Its own, for each place."""
+        """Repeat its own tensor for each place."""
         return torch.stack([own] * self.size)
 
 
 def halos(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
-    """Half a sample in a split model, halos sent to this process itself, against half a sample without halos."""
+    """Time half a sample in a split model, with halos sent to this process itself, against half without halos."""
     device, made = current_device(), problem(settings["app"], smoke)
     if not dist.is_initialized():
         store = dist.HashStore()
@@ -136,18 +136,18 @@ def halos(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
 
 
 def few(smoke: bool) -> dict[str, Any]:
-    """How often to time where that is tried only."""
+    """Return how often to time; fewer times in a smoke run."""
     return {"rounds": 2, "at_least_s": 0.01, "warmup": 1} if smoke else {"rounds": 5}
 
 
 def prepared(made: Problem, device: torch.device) -> Tensor:
-    """Inputs of a sample as the model takes them."""
+    """Return the inputs of a sample as the model takes them."""
     inputs, targets = (tensor.to(device) for tensor in made.batch(1))
     return made.task.prepare(inputs, targets, None)[0]
 
 
 def backward(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Forward and backward pass in bf16."""
+    """Run a forward and a backward pass in bf16."""
     model.zero_grad(set_to_none=True)
     with torch.autocast(inputs.device.type, torch.bfloat16):
         output = model(inputs)
@@ -157,7 +157,7 @@ def backward(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def large(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
-    """A whole universe in one sample, which needs activation checkpointing on smaller devices."""
+    """Time a whole universe in one sample, which needs activation checkpointing on smaller devices."""
     device, edge = current_device(), settings["edge"]
     sizes = {"data.sample_size": edge, "simulate.universe_size": edge, "model.conv_layers": 4 if smoke else 7}
     made = problem("cosmoflow", smoke, sizes)
@@ -180,7 +180,7 @@ def large(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
 
 
 def simulator(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
-    """Seconds of a simulated universe or of a climate sample."""
+    """Time the simulation of a universe or of a climate sample."""
     device = current_device() if settings["where"] == "device" else torch.device("cpu")
     if settings["where"] == "device" and device.type == "cpu":
         raise SkipMeasurementError("no accelerator")
@@ -200,7 +200,7 @@ def simulator(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
 
 
 def dali(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
-    """Samples per second that DALI reads from npy files, and torch's loader with the same processes or threads."""
+    """Measure samples per second of DALI from npy files, and of torch's loader with as many processes or threads."""
     if not has_dali():
         raise SkipMeasurementError("NVIDIA DALI is not installed")
     device = current_device()

@@ -1,4 +1,4 @@
-"""What is measured in each call, most important first, with what each is likely to take; imports no torch."""
+"""What is measured in each call, most important first, with the time that each is likely to take; imports no torch."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ GPU_TESTS = (
 
 @dataclass(frozen=True)
 class Planned:
-    """One measurement. Measurements of one ``group`` share a process; ``lane`` are groups that run side by side."""
+    """One measurement. Measurements of one ``group`` share a process; the lanes (``lane``) run side by side."""
 
     name: str
     group: str
     kind: str
     settings: dict[str, Any] = field(default_factory=dict)
     needs_s: float = 10.0
-    """It is left out where less time is left."""
+    """The measurement is skipped if less time than this is left."""
     limit_s: float = 120.0
-    """Its process is ended after so long."""
+    """Its process is killed after this time."""
     goal: str = ""
     lane: int = 0
 
 
 def planned(call: str, smoke: bool) -> list[Planned]:
-    """The measurements of a call. A processor, busy maybe with other things, has more time for each than a device."""
+    """The measurements of a call. A processor, which other work may occupy, gets more time for each than a device."""
     found = {"tests": tests, "train": train, "rest": rest}[call](smoke)
     return [replace(one, limit_s=3 * one.limit_s) for one in found] if smoke else found
 
 
 def tests(smoke: bool) -> list[Planned]:
-    """Every file of ``tests/gpu`` in a process of its own, also one that the list above does not know yet."""
+    """Every file of ``tests/gpu`` in a process of its own, including files that the list above does not have yet."""
     there = {path.stem for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
     names = [name for name in GPU_TESTS if name in there] + sorted(there - set(GPU_TESTS))
     # Training tests take as long as all others together.
@@ -64,7 +64,7 @@ SMOKE = {
     "cosmoflow batch 2: compiled, graph", "cosmoflow batch 2: hpcbench train",
     "deepcam batch 2: eager", "deepcam batch 2: graph, from memory", "deepcam batch 2: eager, optimizer not fused",
 }  # fmt: skip
-"""What is tried on a processor: every value of every setting once."""
+"""What is tried on a processor: every value of every setting, once."""
 
 
 def train(smoke: bool) -> list[Planned]:
@@ -100,7 +100,7 @@ def train(smoke: bool) -> list[Planned]:
 def step(
     app: str, batch: int, what: str, changes: dict[str, Any] | None = None, needs_s: float = 10, profile: bool = False
 ) -> Planned:
-    """A training step: the best that is known, with changes."""
+    """A training step: the best known settings, with ``changes``."""
     optimizer = {"cosmoflow": "sgd", "deepcam": "nvlamb"}[app]
     settings = {**BEST, "compile": False, "optimizer": optimizer, "profile": profile, **(changes or {})}
     goal = f"{app} batch {batch}"
@@ -109,7 +109,7 @@ def step(
 
 
 def loop(app: str, batch: int, smoke: bool) -> Planned:
-    """``hpcbench train`` from files, whole steps captured."""
+    """``hpcbench train`` from files, with whole steps captured."""
     settings = {"app": app, "batch": batch, "steps": 2 if smoke else 200}
     goal = f"{app} batch {batch}"
     return Planned(f"{goal}: hpcbench train", f"{app} loop", "loop", settings, 40, 150, goal * (goal in GOALS))

@@ -23,13 +23,13 @@ from staging.formats.npy import write_array
 
 LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
 FILES, LINKS = 8, 256
-"""Files that are written, and names that they have: with these a training set is long enough."""
+"""Files that are written, and names that link to them: enough for a training set of sufficient length."""
 Batch = tuple[Tensor, ...]
 
 
 @dataclass
 class Problem:
-    """An application, its configuration at the size that is measured, and its task."""
+    """An application, its configuration at the measured size, and its task."""
 
     application: Application
     config: Any
@@ -37,7 +37,7 @@ class Problem:
     root: Path
 
     def model(self, device: torch.device, channels_last: bool) -> nn.Module:
-        """The network on the device, the same at every call."""
+        """Return the network on the device, the same at every call."""
         torch.manual_seed(0)
         model: nn.Module = self.application.module("model").build_model(self.config).to(device)
         for parameter in model.parameters():
@@ -46,13 +46,13 @@ class Problem:
         return model
 
     def batch(self, size: int) -> Batch:
-        """A batch of random samples as the loader gives it: channels-last, as stored."""
+        """Return a batch of random samples as the loader gives it: channels-last, as stored."""
         generator = np.random.default_rng(1)
         samples = [random_sample(self.application.name, self.config, generator) for _ in range(size)]
         return tuple(stack([torch.as_tensor(sample[part]) for sample in samples]) for part in (0, 1))
 
     def batches(self, size: int, workers: int, pin: bool) -> Iterator[Batch]:
-        """Batches from files, without end."""
+        """Yield batches from files, endlessly."""
         self.write_files()
         samples = self.application.module("data").open_split(self.config, "train")
         loader = BatchLoader(samples, workers, pin=pin)
@@ -61,7 +61,7 @@ class Problem:
             yield from loader.load(list(order))
 
     def write_files(self) -> None:
-        """A few files of random samples, each under many names: all of them, unless all are there."""
+        """Write a few files of random samples, each under many names, unless the folder is already there."""
         if self.root.is_dir():
             return
         partial = self.root.with_name(f"{self.root.name}.partial")
@@ -77,7 +77,7 @@ class Problem:
             (partial / split).mkdir(parents=True)
             for number in range(written):
                 write_sample(name, self.config, sample(split, number), generator)
-        if name == "deepcam":  # before there are more names, under each of which a file would be read again
+        if name == "deepcam":  # before more names are made: a file would be read again under each of them
             self.application.module("simulate").finish(self.config, partial)
         for split, (written, names) in counts.items():
             for number in range(written, names):
@@ -87,7 +87,7 @@ class Problem:
 
 
 def problem(name: str, smoke: bool, settings: dict[str, Any] | None = None) -> Problem:
-    """The application at the published size, or tiny."""
+    """Return the application at the published size, or a tiny one for a smoke run."""
     root = Path(os.environ["ACCELERATOR_FOLDER"]) / f"{name}-{(settings or {}).get('data.format', 'published')}"
     own: dict[str, Any] = {"data.root": str(root), "train.target": None}
     if name == "cosmoflow":
@@ -101,7 +101,7 @@ def problem(name: str, smoke: bool, settings: dict[str, Any] | None = None) -> P
 
 
 def random_sample(name: str, config: Any, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Counts of about one per cell and four labels, or fields in [0, 1] and a class per pixel, as the datasets give."""
+    """Counts of about one per cell and four labels, or fields in [0, 1] and a class per pixel, as in the datasets."""
     data = config.data
     if name == "cosmoflow":
         counts = generator.poisson(1.0, (*(data.sample_size,) * 3, data.channels)).astype(np.int16)
@@ -113,7 +113,7 @@ def random_sample(name: str, config: Any, generator: np.random.Generator) -> tup
 
 
 def file_name(name: str, form: str, number: int) -> str:
-    """As the published files are called, or those that DALI reads."""
+    """Name a file as the published ones are named, or those that DALI reads."""
     if name == "cosmoflow":
         return f"{number:05d}_data.npy" if form == "npy" else f"{number:05d}.tfrecord"
     suffix = "npy" if form == "npy" else "h5"
@@ -121,7 +121,7 @@ def file_name(name: str, form: str, number: int) -> str:
 
 
 def with_labels(name: str, form: str, path: Path) -> list[Path]:
-    """All files of the sample whose inputs are at ``path``."""
+    """Return all files of the sample whose inputs are at ``path``."""
     if form != "npy":
         return [path]
     label = path.name.replace("_data", "_label") if name == "cosmoflow" else path.name.replace("data-", "label-")
@@ -129,7 +129,7 @@ def with_labels(name: str, form: str, path: Path) -> list[Path]:
 
 
 def write_sample(name: str, config: Any, paths: list[Path], generator: np.random.Generator) -> None:
-    """A random sample in the published format, or as the arrays that DALI reads."""
+    """Write a random sample in the published format, or as the arrays that DALI reads."""
     inputs, targets = random_sample(name, config, generator)
     stored = np.ascontiguousarray(inputs.movedim(0, -1).numpy())
     if config.data.format == "npy":

@@ -1,4 +1,4 @@
-"""What the device can do at most, measured: matrix products and copies; and the bytes that operations touch."""
+"""Measured maxima of the device: matrix products and copies; and the bytes that operations touch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32-true": to
 
 
 def current_device() -> torch.device:
-    """The accelerator, or the CPU without one."""
+    """Return the accelerator, or the CPU if there is none."""
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return found or torch.device("cpu")
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
-    """What waits for the device."""
+    """Return a function that waits for the device."""
     if device.type == "cpu":
         return lambda: None
     wait: Callable[[], None] = torch.get_device_module(device).synchronize
@@ -31,7 +31,7 @@ def synchronizer(device: torch.device) -> Callable[[], None]:
 def timed(
     step: Callable[[], object], device: torch.device, *, rounds: int = 7, at_least_s: float = 0.2, warmup: int = 3
 ) -> list[float]:
-    """Seconds of a step, in each round the mean of as many as last ``at_least_s``; after so many to warm up."""
+    """Seconds per step in each round: the mean over steps that last ``at_least_s``, after ``warmup`` steps."""
     wait = synchronizer(device)
     for _ in range(warmup):
         step()
@@ -57,7 +57,7 @@ def spread(seconds: list[float]) -> dict[str, float]:
 
 
 def measure_roofs(device: torch.device, smoke: bool) -> dict[str, Any]:
-    """Operations per second of matrix products (random data, TF32 for float32), and bytes per second of a copy."""
+    """Measure operations/s of matrix products (random data, TF32 for float32), and bytes/s of a copy."""
     size, length = (256, 1 << 20) if smoke else (8192, 1 << 31)
     found: dict[str, Any] = {"flops_per_s": {}, "matrix_size": size}
     allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, True
@@ -77,8 +77,8 @@ def measure_roofs(device: torch.device, smoke: bool) -> dict[str, Any]:
 
 
 class ByteCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the bytes of all tensors that operations read or write, views apart: what a step moves if none is fused
-    and no cache helps."""
+    """Adds up the bytes of all tensors that operations other than views read or write: what a step moves if nothing is
+    fused and no cache helps."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""Runs measurements in processes of their own, within a time, and writes down each as it goes.
+"""Run measurements in processes of their own, within a time budget, and record each as it proceeds.
 
-A process serves the measurements of one group, one after the other. Where it dies, runs out of time or breaks the
+A process serves the measurements of one group, one after the other. If it dies, runs out of time or breaks the
 device's context, its measurement is recorded as failed, and the next one of the group starts a new process.
 """
 
@@ -26,7 +26,7 @@ Entry = dict[str, Any]
 
 
 class Worker:
-    """A process for one group: it is sent a measurement as a line of JSON, and answers in lines of JSON."""
+    """A process for one group: it receives each measurement as a line of JSON, and answers in lines of JSON."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -42,7 +42,7 @@ class Worker:
         self.answers.put(None)
 
     def ask(self, planned: Planned, limit_s: float, on_part: Callable[[Any], None]) -> Entry:
-        """Have one measurement made: ``status`` measured, skipped or failed, and what belongs to it."""
+        """Request one measurement; return its ``status`` (measured, skipped or failed) and its details."""
         assert self.process.stdin is not None
         try:
             print(json.dumps({"kind": planned.kind, "settings": planned.settings}), file=self.process.stdin, flush=True)
@@ -63,19 +63,19 @@ class Worker:
             on_part(answer["part"])
 
     def ending(self) -> str:
-        """How the process ended."""
+        """Wait for the process and say how it ended."""
         code = self.process.wait()
         return f"its process ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"
 
     def kill(self) -> None:
-        """End the process and those that it started."""
+        """Kill the process and those that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 class Record:
-    """A result file, written anew after every event."""
+    """A result file, rewritten after every event."""
 
     def __init__(self, path: Path, head: Entry) -> None:
         self.path, self.head = path, head
@@ -85,7 +85,7 @@ class Record:
         self.write()
 
     def begin(self, planned: Planned) -> Entry:
-        """An entry for a measurement that starts now."""
+        """Add an entry for a measurement that starts now."""
         entry = {key: value for key, value in asdict(planned).items() if key in ("name", "settings", "goal") and value}
         entry["status"] = "running"
         with self.lock:
@@ -94,7 +94,7 @@ class Record:
         return entry
 
     def update(self, entry: Entry, changes: Entry) -> None:
-        """More is known of an entry."""
+        """Add to an entry what has become known."""
         with self.lock:
             entry.update(changes)
         self.write()
@@ -109,17 +109,17 @@ class Record:
 
 
 class Runner:
-    """Makes the planned measurements until ``deadline`` (of ``time.monotonic``), lane by lane side by side."""
+    """Makes the planned measurements until ``deadline`` (of ``time.monotonic``), with the lanes side by side."""
 
     def __init__(
         self, record: Record, command: Callable[[str], list[str]], environment: Mapping[str, str], deadline: float
     ) -> None:
         self.record, self.command, self.environment, self.deadline = record, command, environment, deadline
         self.roofs: dict[str, Any] = {}
-        """What the device was measured to do, by group: later measurements have it in their settings."""
+        """Measured roofs of the device, by group: later measurements have them in their settings."""
 
     def run(self, plan: Sequence[Planned]) -> None:
-        """Make them; returns when all lanes are done."""
+        """Make the measurements; return when all lanes are done."""
         lanes = sorted({planned.lane for planned in plan})
         threads = [
             threading.Thread(target=self.run_lane, args=([one for one in plan if one.lane == lane],)) for lane in lanes
@@ -130,7 +130,7 @@ class Runner:
             thread.join()
 
     def run_lane(self, plan: Sequence[Planned]) -> None:
-        """One after the other, in processes that stay as long as their group has more to come."""
+        """Make one measurement after the other, in processes that stay as long as their group has more to come."""
         workers: dict[str, Worker] = {}
         try:
             for number, planned in enumerate(plan):
@@ -142,7 +142,7 @@ class Runner:
                 worker.kill()
 
     def measure(self, planned: Planned, workers: dict[str, Worker]) -> None:
-        """Make one, or say why not."""
+        """Make one measurement, or record why not."""
         entry, left = self.record.begin(planned), self.deadline - time.monotonic()
         if left < planned.needs_s:
             reason = f"about {planned.needs_s:.0f} s needed, {max(left, 0):.0f} s left"
@@ -169,7 +169,7 @@ class Runner:
 
 
 def summary(entry: Entry) -> str:
-    """A line about an entry."""
+    """Summarise an entry in a line."""
     if entry["status"] != "measured":
         return f"{entry['status']}: {str(entry.get('reason', '')).strip().splitlines()[-1:]}"
     numbers = {key: value for key, value in entry.get("result", {}).items() if isinstance(value, int | float | str)}

@@ -1,4 +1,4 @@
-"""Training steps: how fast, with which kernels, and how near to what the device can do."""
+"""Training steps: how fast they are, with which kernels, and how close to what the device can do."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Settings = dict[str, Any]
 
 
 class Trainer:
-    """A model with its optimizer, and one training step of it in the way that the settings say."""
+    """A model with its optimizer, and one training step of it as the settings say."""
 
     def __init__(self, made: Problem, settings: Settings, device: torch.device, smoke: bool) -> None:
         self.problem, self.settings, self.device = made, settings, device
         self.model = made.model(device, settings["channels_last"])
         self.forward: Callable[[Tensor], Tensor] = self.model
         if settings["compile"]:
-            # Kernels for a processor take minutes to build, and say nothing of an accelerator.
+            # Kernels for a processor take minutes to build, and say nothing about an accelerator.
             self.forward = torch.compile(self.model, dynamic=False, backend="aot_eager" if smoke else "inductor")
         self.scaler = torch.amp.GradScaler(device.type, enabled=settings["precision"] == "16-mixed")
         captured = settings["graph"] != "none" and device.type != "cpu"
@@ -48,7 +48,7 @@ class Trainer:
             self.backward = GraphedStep(self.gradients, device) if captured else self.gradients
 
     def gradients(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Prepare a batch as stored, and add its gradients; returns its loss."""
+        """Prepare a batch as stored, and add its gradients; return its loss."""
         prepared, target = self.problem.task.prepare(inputs, targets, None)
         kind = TYPES.get(self.settings["precision"])
         with torch.autocast(self.device.type, kind, enabled=kind is not None):
@@ -58,7 +58,7 @@ class Trainer:
         return loss.detach()
 
     def step(self, batch: Batch) -> Tensor:
-        """One step."""
+        """Take one step; return its loss."""
         if self.settings["graph"] == "step":
             return self.whole(self.rate, *batch)
         loss = self.backward(*batch)
@@ -75,17 +75,17 @@ class ScaledOptimizer:
         self.param_groups = optimizer.param_groups
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the optimizer's own."""
+        """Like the optimizer's own."""
         self.optimizer.zero_grad(set_to_none)
 
     def step(self) -> None:
-        """Divide the gradients, step unless they overflowed, and adjust the scale."""
+        """Unscale the gradients, step unless they overflowed, and adjust the scale."""
         self.scaler.step(self.optimizer)
         self.scaler.update()
 
 
 def optimizer_of(trainer: Trainer, capturable: bool) -> Optimizer:
-    """The optimizer that the settings name, over the task's parameter groups."""
+    """Create the optimizer that the settings name, over the task's parameter groups."""
     settings, task, model = trainer.settings, trainer.problem.task, trainer.model
     trainer.problem.config.optim = config = OptimConfig(name=settings["optimizer"], lr=1e-4, weight_decay=0.01)
     groups = task.parameter_groups(model)
@@ -97,7 +97,7 @@ def optimizer_of(trainer: Trainer, capturable: bool) -> Optimizer:
 
 
 def step(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
-    """Samples per second of one way to train, and what is known of it."""
+    """Measure samples per second of one way to train, with what else is known about it."""
     device = current_device()
     if settings["graph"] == "step" and device.type == "cpu":
         say("no graphs on this device: the same step, not captured")
@@ -123,7 +123,7 @@ def step(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
     result["peak_memory_bytes"] = peak_memory_bytes(device)
     result |= shares(made, trainer.model, settings, statistics.median(seconds), moved)
     if settings["profile"]:
-        say(result)  # what follows is not worth losing it
+        say(result)  # reported first, since the profile is not worth losing it
         result |= kernel_times(once, synchronizer(device))
     return result
 
@@ -131,7 +131,7 @@ def step(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
 def shares(
     made: Problem, model: nn.Module, settings: Settings, seconds: float, moved: int | None
 ) -> dict[str, float | None]:
-    """Operations and bytes per second, over what the device was measured to do."""
+    """Operations and bytes per second, and their shares of the device's measured roofs."""
     inputs = made.application.module("shapes").batch_shapes(made.config, 1)[0]
     rate = count_flops(model, inputs).training * settings["batch"] / seconds
     found: dict[str, float | None] = {"flops_per_s": rate}
@@ -146,7 +146,7 @@ def shares(
 
 
 def batches_of(trainer: Trainer, size: int, smoke: bool) -> Iterator[Batch]:
-    """Batches on the device, without end: one that stays there, or fresh copies from the host or from files."""
+    """Yield batches on the device, endlessly: one that stays there, or fresh copies from the host or from files."""
     device, source = trainer.device, trainer.settings["source"]
     pin = device.type != "cpu"
     if source == "files":
@@ -160,13 +160,13 @@ def batches_of(trainer: Trainer, size: int, smoke: bool) -> Iterator[Batch]:
 
 
 def endless(batches: list[Batch]) -> Iterator[Batch]:
-    """The batches again and again."""
+    """Yield the batches again and again."""
     while True:
         yield from batches
 
 
 def loop(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
-    """``hpcbench train`` on files, the way a user starts it; throughput over its warm steps."""
+    """Run ``hpcbench train`` on files, as a user starts it; throughput over its warm steps."""
     from hpcbench.cli.main import main
     from hpcbench.results.run_folder import RunFolder
 

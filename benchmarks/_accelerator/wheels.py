@@ -1,6 +1,6 @@
-"""Carries the packages that a machine without a network lacks: downloaded as wheels elsewhere, installed beside it.
+"""Carry the packages that a machine without a network lacks: downloaded as wheels elsewhere, installed beside it.
 
-Nothing on that machine changes: the packages go to a folder of this call alone, which only its processes look into.
+Nothing on that machine changes: the packages go to a folder of this call alone, which only its processes use.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ CARRIED = (
     "rich", "markdown-it-py", "mdurl", "pygments", "scipy", "pytest", "pluggy", "iniconfig", "packaging", "hypothesis",
     "sortedcontainers", "h5py", "lightning-fabric", "lightning-utilities",
 )  # fmt: skip
-"""What training, simulating and testing import beside PyTorch and NumPy, with what that needs.
+"""What training, simulation and tests import besides PyTorch and NumPy, with its dependencies.
 
 Matplotlib and pandas are not among them: without them a run leaves no page.
 """
 REFUSED = ("torch", "triton", "nvidia", "cuda", "cupy", "pytorch-triton")
-"""Packages that belong to the machine: what begins with one of these is never carried."""
+"""Packages that belong to the machine: a name that begins with one of these is never carried."""
 LARGEST_BYTES = 60 * 2**20
 PLATFORMS = [
     f"manylinux{name}_x86_64" for name in ("_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "2014", "_2_12", "2010", "1")
@@ -33,7 +33,7 @@ PLATFORMS = [
 def download(out: Path, python: str, present: Path | None, add: list[str]) -> int:
     """Fetch the wheels for ``python`` ("3.12", Linux on x86-64) into ``out``; returns an exit code.
 
-    ``present`` lists packages that are there already (as ``pip list --format=freeze``); ``add`` names further ones.
+    ``present`` lists packages that are already there (as ``pip list --format=freeze``); ``add`` names further ones.
     """
     there = {normal(line.split("==")[0]) for line in present.read_text().splitlines()} if present else set()
     wanted = [name for name in (*CARRIED, *add) if normal(name.split("==")[0]) not in there]
@@ -55,7 +55,7 @@ def download(out: Path, python: str, present: Path | None, add: list[str]) -> in
 
 
 def report(out: Path) -> int:
-    """Print what lies in ``out`` and its size; exit code 2 where that is too much."""
+    """Print the wheels in ``out`` and their size; return exit code 2 if that is too much, else 0."""
     wheels = sorted(out.glob("*.whl"), key=lambda path: -path.stat().st_size)
     total = sum(path.stat().st_size for path in wheels)
     for path in wheels:
@@ -68,9 +68,9 @@ def report(out: Path) -> int:
 
 
 def install(wheels: Path | None, target: Path) -> dict[str, list[str]]:
-    """Make ``target`` a folder with what this Python lacks, and with the entry points of this checkout.
+    """Create the folder ``target`` with what this Python lacks, and with the entry points of this checkout.
 
-    Raises ``SystemExit`` with pip's words where a wheel cannot be installed. Returns which wheels were taken.
+    Raises ``SystemExit`` with pip's message if a wheel cannot be installed. Returns which wheels were used.
     """
     target.mkdir(parents=True, exist_ok=True)
     here = {normal(found.metadata["Name"]) for found in distributions() if found.metadata["Name"]}
@@ -88,7 +88,7 @@ def install(wheels: Path | None, target: Path) -> dict[str, list[str]]:
 
 
 def describe_checkout(target: Path) -> None:
-    """Metadata of this checkout, so that its entry points (the applications) are found without an installation."""
+    """Write metadata of this checkout, so that its entry points (the applications) are found without installation."""
     project = checkout()
     folder = target / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     folder.mkdir(exist_ok=True)
@@ -102,11 +102,11 @@ def describe_checkout(target: Path) -> None:
 
 
 def checkout() -> dict[str, Any]:
-    """The table ``project`` of this checkout's pyproject.toml."""
+    """Return the table ``project`` of this checkout's pyproject.toml."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return project
 
 
 def normal(name: str) -> str:
-    """A package's name as PEP 503 compares it."""
+    """Normalise a package's name as PEP 503 does for comparison."""
     return name.strip().lower().replace("_", "-").replace(".", "-")

@@ -1,4 +1,4 @@
-"""The process that measures: a line of JSON for each measurement on its standard input, its answers on the output."""
+"""The measuring process: it reads a line of JSON for each measurement on standard input, and answers on the output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from _accelerator.answers import Say, SkipMeasurementError
 
 
 def serve(smoke: bool) -> None:
-    """Make measurements until the input ends. What libraries print goes to the standard error."""
+    """Make measurements until the input ends. What libraries print goes to standard error."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     machine_said = False
@@ -31,7 +31,7 @@ def serve(smoke: bool) -> None:
 
 
 def answer_to(kind: str, settings: dict[str, Any], smoke: bool, say: Say) -> dict[str, Any]:
-    """Measure; an error is an answer, too, and ends this process where the device may no longer be used."""
+    """Measure; an error is an answer, too, and ends this process if the device may no longer be usable."""
     try:
         return {"status": "measured", "result": measurement(kind)(settings, smoke, say)}
     except SkipMeasurementError as reason:
@@ -49,7 +49,7 @@ def answer_to(kind: str, settings: dict[str, Any], smoke: bool, say: Say) -> dic
 
 
 def measurement(kind: str) -> Callable[[dict[str, Any], bool, Say], dict[str, Any]]:
-    """The function that makes measurements of a kind; its module is imported only now."""
+    """Return the function that makes measurements of a kind; its module is imported only now."""
     if kind == "pytest":
         from _accelerator.gpu_tests import run_file
 
@@ -64,7 +64,7 @@ def measurement(kind: str) -> Callable[[dict[str, Any], bool, Say], dict[str, An
 
 
 def clear() -> None:
-    """Free what a measurement left on the device."""
+    """Free what a measurement has left on the device."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
@@ -72,7 +72,7 @@ def clear() -> None:
 
 
 def machine_facts() -> dict[str, Any]:
-    """What only a process with torch knows."""
+    """Return the facts that only a process with torch knows."""
     import torch
     from _common import machine
 

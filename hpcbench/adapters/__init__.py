@@ -1,1 +1,1 @@
-"""Takes models and datasets that were written for other loops as they are: Lightning's, plain torch, Hugging Face's."""
+"""Runs models and datasets written for other training loops, unchanged: Lightning, plain torch, Hugging Face."""

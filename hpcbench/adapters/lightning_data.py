@@ -1,6 +1,6 @@
-"""The datasets of a LightningDataModule; batches, their order and the ranks that they go to are the suite's.
+"""The datasets of a LightningDataModule; the suite decides the batches, their order and the ranks that they go to.
 
-Imports no Lightning: what it takes is known by its methods.
+Does not import Lightning: objects are recognized by their methods.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from staging.errors import InputError
 
 LOADERS = {"train": "train_dataloader", "validation": "val_dataloader"}
 HOOKS = ("on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device")
-"""They change batches, and the suite does not call them."""
+"""Hooks that change batches, which the suite does not call."""
 ORDERS = (RandomSampler, SequentialSampler, DistributedSampler)
 """Samplers that take each sample once."""
 
@@ -31,7 +31,7 @@ ORDERS = (RandomSampler, SequentialSampler, DistributedSampler)
 def data_module_split(module: Any, split: str, keys: Keys | None = None) -> Pairs:
     """The samples of ``train`` or ``validation``, after ``setup("fit")``. ``prepare_data`` is not called.
 
-    Raises ``InputError`` for what the suite cannot take as it is.
+    Raises ``InputError`` for what the suite cannot use unchanged.
     """
     check_hooks(module, HOOKS)
     module.trainer = NoTrainer(type(module).__name__)
@@ -60,13 +60,13 @@ def check_order(loader: DataLoader[Any], name: str) -> None:
 
 
 def prepare(module: Any) -> None:
-    """Call ``prepare_data``, which downloads what the dataset needs: once, on one process, before any run."""
+    """Call ``prepare_data``, which downloads what the dataset needs: once, in one process, before any run."""
     module.prepare_data()
     print(f"prepared the data of {type(module).__name__}")
 
 
 def files_nowhere(config: RunConfig) -> list[Any]:
-    """Files of a set that is not read from ``data.root``: none. Raises ``InputError`` where they are to be staged."""
+    """Files of a set that is not read from ``data.root``: none. Raises ``InputError`` if they should be staged."""
     if config.staging.destination:
         raise InputError(
             f"the dataset does not take the folder data.root, so staging.destination ({config.staging.destination}) "

@@ -1,7 +1,7 @@
-"""A LightningModule as a model and a task: training_step gives the loss, and what validation_step logs the metrics.
+"""A LightningModule as a model and a task: training_step gives the loss, and validation_step logs the metrics.
 
-The optimizer, its schedule, precision and gradients are the suite's. Imports no Lightning: what it takes is known by
-its methods.
+The optimizer, its schedule, precision and gradients are the suite's. Does not import Lightning: objects are recognized
+by their methods.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ HOOKS = (
     "on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_train_batch_end",
     "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device",
 )  # fmt: skip
-"""They change a step or a batch, and the suite does not call them."""
+"""Hooks that change a step or a batch, which the suite does not call."""
 CLOSE, CLOSE_MIXED = 1e-3, 0.05
-"""How far a mean over a batch may be, relative, from that over its halves, in full and in mixed precision."""
+"""Largest relative difference between a mean over a batch and that over its halves, in full and in mixed precision."""
 
 
 class Logged:
@@ -37,20 +37,20 @@ class Logged:
         self.values: dict[str, Any] = {}
 
     def log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
-        """As of a LightningModule; how often and where to is not looked at."""
+        """Log a value as a LightningModule does; how often and where it is logged is ignored."""
         self.values[name] = value
 
     def log_dict(self, values: Mapping[str, Any], *_: Any, **__: Any) -> None:
-        """As of a LightningModule."""
+        """Log values by name, as a LightningModule does."""
         self.values.update(values)
 
 
 class LightningNetwork(nn.Module):
-    """The module's steps as a forward pass: of inputs and target the loss, in evaluation the ``metrics`` of the batch.
+    """The module's steps as a forward pass of inputs and target: the loss, or in evaluation the batch's ``metrics``.
 
     In evaluation every sample has a row (batch, metrics) with the mean over its batch, so that the mean over all rows
-    is the mean over all samples, as Lightning has it. Of inputs alone it is the module's ``forward``.
-    Raises ``InputError`` for a module that cannot be trained as it is.
+    is the mean over all samples, as in Lightning. With inputs alone it is the module's ``forward``.
+    Raises ``InputError`` for a module that cannot be trained unchanged.
     """
 
     def __init__(self, module: nn.Module, metrics: tuple[str, ...], keys: Keys | None = None) -> None:
@@ -81,11 +81,11 @@ class LightningNetwork(nn.Module):
         return values.expand(len(inputs), -1)
 
     def _apply(self, fn: Any, recurse: bool = True) -> LightningNetwork:
-        """As of ``nn.Module``, which moves parameters; ``device`` and ``dtype`` of LightningModules follow."""
+        """Move parameters as ``nn.Module`` does, and set ``device`` and ``dtype`` of LightningModules to match."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         first = next(self.module.parameters(), None)
         for part in (each for each in self.module.modules() if first is not None and is_lightning(each)):
-            # What their own ``to`` does; calling it would move what has been moved already, which torch refuses of
+            # Their own ``to`` does the same; calling it would move parameters a second time, which torch refuses for
             # parameters under a fake mode.
             part._device, part._dtype = first.device, first.dtype  # type: ignore[union-attr,assignment]
         return self
@@ -111,14 +111,14 @@ class LightningNetwork(nn.Module):
                 )
             if not isinstance(value, Tensor | int | float):
                 raise InputError(
-                    f"validation_step of {self.name} logs '{name}' as a {type(value).__name__}, which gathers over "
+                    f"validation_step of {self.name} logs '{name}' as a {type(value).__name__}, which accumulates over "
                     "batches; log its value for the batch, a mean over samples"
                 )
             values.append(torch.as_tensor(value, device=inputs.device).detach().reshape(()).double())
         return torch.stack(values)
 
     def check_means(self, whole: Tensor, inputs: Tensor, target: Tensor) -> None:
-        """Refuse a metric that is no mean over samples: with other batches it would be another number."""
+        """Refuse a metric that is not a mean over samples: with other batches it would be another number."""
         half = len(inputs) // 2
         parts = [self.evaluated(inputs[:half], target[:half]), self.evaluated(inputs[half:], target[half:])]
         mean = (half * parts[0] + (len(inputs) - half) * parts[1]) / len(inputs)
@@ -133,7 +133,7 @@ class LightningNetwork(nn.Module):
 
 
 class LightningTask(Task):
-    """The loss that a ``LightningNetwork`` makes, and the metrics that it logs, of which the first has the target."""
+    """The loss that a ``LightningNetwork`` returns, and the metrics that it logs; the target is for the first one."""
 
     def __init__(self, metrics: tuple[str, ...], better: Literal["lower", "higher"]) -> None:
         self.columns, self.metric, self.better = metrics, metrics[0], better
@@ -158,7 +158,7 @@ def is_lightning(model: nn.Module) -> bool:
 
 
 def loss_of(returned: Any, name: str) -> Tensor:
-    """The loss that a step returned. Raises ``InputError`` where there is none."""
+    """The loss that a step returned. Raises ``InputError`` if there is none."""
     loss = returned.get("loss") if isinstance(returned, Mapping) else returned
     if not isinstance(loss, Tensor):
         raise InputError(f"training_step of {name} returned {type(returned).__name__}; return the loss of the batch")
@@ -166,18 +166,18 @@ def loss_of(returned: Any, name: str) -> Tensor:
 
 
 def check_module(module: nn.Module) -> None:
-    """Refuse a module that a run of the suite would not train as Lightning does. Raises ``InputError``."""
+    """Refuse a module that the suite would not train as Lightning does. Raises ``InputError``."""
     name = type(module).__name__
     for method in ("training_step", "validation_step", "forward"):
         if not overridden(module, method):
             raise InputError(f"{name} has no {method}; a LightningModule needs it to be run here")
     if not getattr(module, "automatic_optimization", True):
-        raise InputError(f"{name} optimizes manually, and here the suite does; set automatic_optimization True")
+        raise InputError(f"{name} optimizes manually, but here the suite does; set automatic_optimization to True")
     check_hooks(module, HOOKS)
 
 
 def optimizers_of(module: Any) -> list[Optimizer]:
-    """The optimizers that ``configure_optimizers`` makes, where it can without a Trainer."""
+    """The optimizers that ``configure_optimizers`` makes, if it can without a Trainer."""
     if not overridden(module, "configure_optimizers"):
         return []
     try:

@@ -1,4 +1,4 @@
-"""Stands where Lightning's modules expect their Trainer, and refuses in one line what a run of the suite has not."""
+"""Takes the place of the Trainer that Lightning's modules expect, and refuses, in one line, what the suite lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BASES = ("LightningModule", "LightningDataModule")
 
 
 class NoTrainer:
-    """Any use of it raises ``InputError``."""
+    """A stand-in for a Trainer; any use of it raises ``InputError``."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -26,7 +26,7 @@ class NoTrainer:
 
 
 def overridden(module: Any, method: str) -> bool:
-    """Whether the class of ``module`` defines ``method`` itself, rather than take it from Lightning's classes."""
+    """Whether the class of ``module`` defines ``method`` itself, rather than inheriting it from Lightning's classes."""
     for cls in type(module).__mro__:
         if cls.__name__ in BASES and cls.__module__.split(".")[0] in ("lightning", "pytorch_lightning"):
             return False
@@ -36,7 +36,7 @@ def overridden(module: Any, method: str) -> bool:
 
 
 def check_hooks(module: Any, hooks: Sequence[str]) -> None:
-    """Refuse hooks that would change a training, and that nobody calls here. Raises ``InputError``."""
+    """Refuse hooks that would change the training, but that the suite does not call. Raises ``InputError``."""
     found = [name for name in hooks if overridden(module, name)]
     if found:
         raise InputError(

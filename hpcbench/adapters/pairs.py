@@ -1,7 +1,7 @@
-"""Map-style datasets of any library as pairs of (inputs, targets), with their own collate function where they have one.
+"""Map-style datasets of any library as pairs of (inputs, targets), with their own collate function if they have one.
 
-A Hugging Face ``datasets.Dataset`` after ``with_format("torch")`` is such a dataset: it has a length, and gives a dict
-of tensors for a number.
+A Hugging Face ``datasets.Dataset`` after ``with_format("torch")`` is such a dataset: it has a length, and returns a
+dict of tensors for an index.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from hpcbench.config.schema import RunConfig
 from staging.errors import InputError
 
 Keys = tuple[str, str]
-"""Entries of a sample that is a dict: inputs and targets."""
+"""Keys of the inputs and of the targets in a sample that is a dict."""
 Collate = Callable[[list[Any]], Any]
 SPLIT_SEED = 2019
-"""Of random draws while datasets are made, so that all ranks divide a set in the same way."""
+"""Seed of random draws while datasets are made, so that all ranks split a set in the same way."""
 SPLITS = ("train", "validation")
 
 
 class Pairs(Dataset[Any]):
-    """The samples of ``dataset`` as (inputs, targets); with ``collate``, whatever that makes a batch of.
+    """The samples of ``dataset`` as (inputs, targets); with ``collate``, whatever samples that function takes.
 
     Raises ``InputError`` for an iterable dataset.
     """
@@ -39,7 +39,7 @@ class Pairs(Dataset[Any]):
         self.keys = keys
         self.collate_fn = collate
         self.collate = None if collate is None else self.batch
-        for name in ("files", "file_of", "check"):  # what a dataset may tell of its files
+        for name in ("files", "file_of", "check"):  # what a dataset may say about its files
             if hasattr(dataset, name):
                 setattr(self, name, getattr(dataset, name))
 
@@ -51,14 +51,14 @@ class Pairs(Dataset[Any]):
         return sample if self.collate_fn is not None else pair(sample, self.keys, "a sample")
 
     def batch(self, samples: list[Any]) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a batch by the dataset's own collate function."""
+        """Inputs and targets of a batch, made by the dataset's own collate function."""
         assert self.collate_fn is not None
         inputs, targets = pair(self.collate_fn(samples), self.keys, "a batch of collate_fn")
         return torch.as_tensor(inputs), torch.as_tensor(targets)
 
 
 def check_map_style(dataset: Any) -> None:
-    """Refuse what has no numbered samples. Raises ``InputError``."""
+    """Refuse a dataset without numbered samples. Raises ``InputError``."""
     name = type(dataset).__name__
     numbered = hasattr(type(dataset), "__getitem__") and hasattr(type(dataset), "__len__")
     if isinstance(dataset, IterableDataset) or not numbered:
@@ -69,7 +69,7 @@ def check_map_style(dataset: Any) -> None:
 
 
 def pair(sample: Any, keys: Keys | None, what: str) -> tuple[Any, Any]:
-    """Inputs and targets of ``sample``, tensors or numbers. Raises ``InputError`` for what has another form."""
+    """Inputs and targets of ``sample``, as tensors or numbers. Raises ``InputError`` for any other form."""
     if isinstance(sample, Mapping):
         names = ", ".join(map(str, sample))
         if keys is None:
@@ -91,7 +91,7 @@ def pair(sample: Any, keys: Keys | None, what: str) -> tuple[Any, Any]:
 
 @contextmanager
 def fixed_draws() -> Iterator[None]:
-    """While entered, random numbers of torch, NumPy and Python come from one seed; afterwards they go on as before."""
+    """Draw random numbers of torch, NumPy and Python from one seed while entered; restore their states afterwards."""
     numbers, python = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SPLIT_SEED)
@@ -107,8 +107,8 @@ def fixed_draws() -> Iterator[None]:
 def split_of(make: Callable[[str], Any], config: RunConfig, split: str, keys: Keys | None = None) -> Pairs:
     """The samples of ``split`` from what ``make`` returns for the folder ``data.root``.
 
-    That is training and validation set as a pair, or a dict of ``train`` and ``validation``, such as a ``DatasetDict``.
-    Raises ``InputError`` for anything else.
+    ``make`` returns the training and validation sets as a pair, or as a dict with ``train`` and ``validation``, such as
+    a ``DatasetDict``. Raises ``InputError`` for anything else.
     """
     with fixed_draws():
         made = make(config.data.root)

@@ -1,4 +1,4 @@
-"""A task from functions: a loss, and a metric where it is another."""
+"""A task made from functions: a loss, and a metric if that is a different one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcbench.train.task import Task
 from staging.errors import InputError
 
 Function = Callable[[Tensor, Tensor], Tensor]
-"""Of output and target of a batch: a number, or in a metric one for each sample."""
+"""A function of a batch's output and target that returns one number; a metric may return one for each sample."""
 
 
 class PlainTask(Task):
@@ -31,7 +31,7 @@ class PlainTask(Task):
         return self.loss_function(output, target)
 
     def score(self, output: Tensor, target: Tensor) -> Tensor:
-        """The metric of each sample: a function that has one number for a batch is called for each sample alone."""
+        """The metric of each sample; a function that returns one number per batch is called for each sample alone."""
         if not len(output):
             return output.new_zeros((0, 1), dtype=torch.float64)
         values = torch.as_tensor(self.metric_function(output, target))

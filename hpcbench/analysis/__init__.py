@@ -1,1 +1,1 @@
-"""The joint analysis: why one system is faster than another, from the records of runs, one's own and published."""
+"""The joint analysis: why one system is faster than another, from the records of runs, your own and published."""

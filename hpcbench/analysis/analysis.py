@@ -25,12 +25,12 @@ class Question:
     """What a user asks for."""
 
     base: str | None = None
-    """Name of the entry that all are compared with; else the best of each ranking."""
+    """Name of the entry that all are compared with; unset: the best of each ranking."""
     against: str | None = None
-    """Name of the entry whose way from the base is drawn."""
+    """Name of the entry to which the waterfall from the base is drawn."""
     application: str | None = None
     machine: Machine | None = None
-    """Of one's own runs, and in bold on the map."""
+    """The machine of your own runs, in bold on the map."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Analysis:
     rankings: tuple[Ranking, ...]
     labels: Labels
     against: tuple[EntryRuns, ...]
-    """Whose way from the base is drawn, where a user asks for it: one of a ranking at most."""
+    """Entries to which the waterfall from the base is drawn, where a user asks for it: at most one per ranking."""
     staging: list[StagingRow]
     convergence: list[ConvergenceRow]
     references: list[ReferenceRow]
@@ -54,17 +54,17 @@ class Analysis:
 
     @property
     def own(self) -> bool:
-        """Whether any entry is one's own."""
+        """Whether any entry is your own."""
         return any(entry.own for entry in self.entries)
 
     @property
     def runs(self) -> int:
-        """All runs."""
+        """Number of all runs."""
         return sum(len(entry.runs) for entry in self.entries)
 
 
 def analyze(records: Sequence[RunRecord], machines: Sequence[Machine], question: Question) -> Analysis:
-    """The analysis of records. Raises ``InputError`` for a name that is unknown, or nothing to compare."""
+    """Analyse records. Raises ``InputError`` for an unknown name, or where there is nothing to compare."""
     where = machine_of(machines, question.machine)
     entries = of_application(entries_of_runs(records), question.application)
     rankings, against = rank_all(entries, where, question)
@@ -96,7 +96,7 @@ def rank_all(
 
 
 def ran_on(entries: Sequence[EntryRuns], where: MachineOf) -> list[tuple[str, str, int]]:
-    """Entries on machines with a file."""
+    """Entries on machines with a file: name of the set, title, nodes."""
     found = []
     for entry in entries:
         problem, machine = set_of(entry.first), where(entry)

@@ -12,7 +12,11 @@ from staging.errors import InputError
 
 
 def of_application(entries: Sequence[EntryRuns], application: str | None) -> list[EntryRuns]:
-    """The entries of an application, or all. Raises ``InputError`` where none is left, or only one to compare."""
+    """The entries of an application, or all.
+
+    Raises ``InputError`` for an application of no run, and where no two entries with a score share application and
+    mode.
+    """
     known = sorted({entry.key[0] for entry in entries})
     if application is not None and application not in known:
         raise InputError(f"--application {application}: no run is of it; {suggest(application, known)}")
@@ -32,10 +36,10 @@ def of_application(entries: Sequence[EntryRuns], application: str | None) -> lis
 
 
 def find_entry(option: str, name: str, entries: Sequence[EntryRuns], machines: MachineOf) -> list[EntryRuns]:
-    """The entry that ``name`` means in each application and mode; of several that it may mean, the best.
+    """The entry that ``name`` means in each application and mode; the best one, where it may mean several.
 
-    A name is that of an entry, or words that are all in it or in the title of its machine; case does not matter.
-    Raises ``InputError`` for a name that none has.
+    ``name`` is an entry's name, or words that all occur in it or in the title of its machine; case does not matter.
+    Raises ``InputError`` for a name that no entry has.
     """
     scored = [entry for entry in entries if entry.score_s is not None]
     exact = [entry for entry in scored if entry.name.casefold() == name.casefold()]
@@ -51,14 +55,14 @@ def find_entry(option: str, name: str, entries: Sequence[EntryRuns], machines: M
 
 
 def names_of(entry: EntryRuns, machines: MachineOf) -> list[str]:
-    """What an entry is called."""
+    """The names by which an entry is known."""
     machine = machines(entry)
     names = [entry.name, entry.first.system, None if machine is None else short_title(machine)]
     return [name for name in names if name]
 
 
 def searched(entry: EntryRuns, machines: MachineOf) -> str:
-    """What the words of a name are looked for in."""
+    """The text in which the words of a name are looked for."""
     machine = machines(entry)
     return f"{entry.name} {'' if machine is None else f'{machine.name} {machine.title}'}".casefold()
 
@@ -68,7 +72,7 @@ def find_pairs(
 ) -> tuple[list[EntryRuns], list[EntryRuns]]:
     """The bases, where one is named, and the entries to show against them, one for each application and mode.
 
-    Raises ``InputError`` for names of entries that have no application and mode in common, or of one entry.
+    Raises ``InputError`` for names of entries that have no application and mode in common, or of the same entry.
     """
     others = find_entry("--against", against, entries, machines)
     if base is None:

@@ -1,7 +1,7 @@
 """What may be compared: rounds differ in rules, targets and data.
 
 Source: the compatibility table of MLCommons (mlcommons/policies, MLPerf_Compatibility_Table.adoc, commit c195f80 of
-2026-04-28): DeepCAM of v0.7 and v1.0 share a cell; CosmoFlow and Open Catalyst have one for each round. The table ends
+2026-04-28): DeepCAM of v0.7 and v1.0 share a cell; CosmoFlow and Open Catalyst have a cell per round. The table ends
 at v2.0.
 """
 
@@ -18,7 +18,7 @@ LAST_IN_TABLE = "v2.0"
 
 @dataclass(frozen=True)
 class Difference:
-    """Why two entries are no results of one benchmark."""
+    """Why two entries are not results of one benchmark."""
 
     word: str
     """``rounds``, ``own``, ``samples`` or ``divisions``."""
@@ -26,7 +26,7 @@ class Difference:
 
 
 def comparison_class(entry: EntryRuns) -> str | None:
-    """The rounds whose results of this application compare with the entry's; ``None`` where it is of no round."""
+    """The rounds whose results of this application compare with the entry's; ``None`` for an entry of no round."""
     run = entry.first
     if entry.own or run.round is None:
         return None
@@ -34,7 +34,7 @@ def comparison_class(entry: EntryRuns) -> str | None:
 
 
 def why_not_comparable(one: EntryRuns, other: EntryRuns) -> list[Difference]:
-    """Each reason for which two entries of an application are no results of one benchmark; none where they are."""
+    """Each reason why two entries of an application are not results of one benchmark; empty where they are."""
     found = []
     a, b = one.first, other.first
     first, second = comparison_class(one), comparison_class(other)
@@ -54,7 +54,7 @@ def why_not_comparable(one: EntryRuns, other: EntryRuns) -> list[Difference]:
 
 
 def comparison_words(one: EntryRuns, other: EntryRuns, short: bool = False) -> str:
-    """``yes``, or why not: a word for each reason, or all of it."""
+    """``yes``, or why not: where ``short``, one word for each reason, else each reason in full."""
     reasons = why_not_comparable(one, other)
     if not reasons:
         return "yes"

@@ -72,13 +72,13 @@ def value(row: ComputeRow, name: str) -> float | None:
 
 
 def located(rows: Sequence[ComputeRow], across: str, name: str) -> list[tuple[ComputeRow, float, float]]:
-    """Rows with their places, where both are known."""
+    """Rows with their coordinates, where both are known."""
     found = [(row, value(row, across), value(row, name)) for row in rows]
     return [(row, x, y) for row, x, y in found if x is not None and y is not None]
 
 
 def draw(axes: Axes, rows: Sequence[ComputeRow], across: str, name: str, colors: Mapping[str, str]) -> None:
-    """A marker for each row, one call for each look."""
+    """Draw a marker for each row, with one call for each style."""
     looks: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row, x, y in located(rows, across, name):
         marker = "*" if row.verified else "o" if row.mode == "time to train" else "s"
@@ -94,7 +94,7 @@ def join_families(
     axes: Axes, rows: Sequence[ComputeRow], name: str, entries: Mapping[tuple[str, str], EntryRuns],
     colors: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """A thin line through entries that differ in scale."""
+    """Draw a thin line through entries that differ in scale."""
     found: dict[tuple[object, ...], list[tuple[float, float]]] = {}
     kinds: dict[tuple[object, ...], str] = {}
     for row, x, y in located(rows, "accelerators", name):

@@ -54,13 +54,13 @@ def compute_rows(entries: Sequence[EntryRuns], machines: MachineOf) -> list[Comp
 
 
 def family(entry: EntryRuns) -> tuple[object, ...]:
-    """Entries that differ in scale: of one application, round, submitter and accelerator."""
+    """What entries that differ in scale have in common: application, round, submitter and accelerator."""
     run = entry.first
     return run.application, run.round, (run.organization or "").casefold(), run.accelerator or run.system
 
 
 def scale_bases(entries: Sequence[EntryRuns]) -> Mapping[tuple[object, ...], EntryRuns]:
-    """The entry of the fewest accelerators of each family; of several, the fastest."""
+    """The entry with the fewest accelerators in each family; the fastest of several."""
     found: dict[tuple[object, ...], EntryRuns] = {}
     for entry in entries:
         other = found.get(family(entry))
@@ -70,7 +70,7 @@ def scale_bases(entries: Sequence[EntryRuns]) -> Mapping[tuple[object, ...], Ent
 
 
 def size_key(entry: EntryRuns) -> tuple[int, float]:
-    """Few accelerators first, then the fastest."""
+    """Sort key: the fewest accelerators first, then the fastest."""
     return entry.first.accelerators or 0, -(entry.samples_per_s_per_accelerator or 0.0)
 
 
@@ -93,7 +93,7 @@ def compute_row(entry: EntryRuns, base: EntryRuns, machines: MachineOf) -> Compu
 
 
 def training_flops(run: RunRecord) -> float | None:
-    """Operations of a training sample: of one's own run as counted there, else of the published network."""
+    """Operations of a training sample: for your own run as counted there, else for the published network."""
     if run.origin == "own":
         from hpcbench.results.run_folder import RunFolder
 

@@ -28,7 +28,7 @@ from hpcbench.results.plots import Figure
 
 MOST_PANELS = 3
 FAR = 1.35
-"""Entries so many times above their reference are named."""
+"""Entries with this many times the epochs of their reference, or more, are named."""
 
 
 @style.styled
@@ -80,7 +80,7 @@ def draw_points(axes: Axes, points: Sequence[ReferenceRow]) -> None:
 def draw_entries(
     axes: Axes, rows: Sequence[ConvergenceRow], entries: Mapping[tuple[str, str], EntryRuns]
 ) -> list[tuple[ConvergenceRow, float]]:
-    """Entries a little beside their batch, so that rounds do not hide one another; returns those far above."""
+    """Draw entries a little beside their batch, so that rounds do not hide one another; return those far above."""
     colors = [round_color(entries[row.application, row.entry]) for row in rows]
     order = {color: place for place, color in enumerate(sorted(set(colors)))}
     at = [(row.batch or 1) * 1.09 ** (order[color] + 1) for row, color in zip(rows, colors, strict=True)]
@@ -90,7 +90,7 @@ def draw_entries(
 
 
 def name_far(axes: Axes, far: Sequence[tuple[ConvergenceRow, float]], labels: Labels) -> None:
-    """Numbers beside entries far above their reference, and their names in the upper left."""
+    """Write numbers beside entries far above their reference, and their names in the upper left."""
     ordered = sorted(far, key=lambda found: (-found[0].epochs, found[1]))
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * (high / low) ** (0.05 * len(ordered)))
@@ -103,7 +103,7 @@ def name_far(axes: Axes, far: Sequence[tuple[ConvergenceRow, float]], labels: La
 
 
 def legend(rounds: Sequence[str]) -> list[Line2D]:
-    """Rounds and reference points."""
+    """Legend entries of the rounds and of the reference points."""
     found = [
         Line2D([], [], linestyle="none", marker="o", markersize=5, label=name,
                color=OWN_COLOR if name == "own" else ROUND_COLORS.get(name, style.ORANGE))
@@ -115,7 +115,7 @@ def legend(rounds: Sequence[str]) -> list[Line2D]:
 
 @style.styled
 def variation(rows: Sequence[VariationRow], entries: Sequence[EntryRuns]) -> Figure | None:
-    """Spread of epochs against that of seconds per epoch; beside it, the share that epochs explain."""
+    """Spread of epochs against that of seconds per epoch, and beside it the share that epochs explain."""
     known = [row for row in rows if row.epochs_sd is not None and row.explained is not None and not row.same_as]
     if not known:
         return None

@@ -132,7 +132,7 @@ def convergence_row(entry: EntryRuns) -> ConvergenceRow | None:
 
 
 def differences(logged: Mapping[str, object], reference: Mapping[str, object]) -> list[str]:
-    """Settings that a log has otherwise than the point, in words."""
+    """Settings in which a log differs from the point, in words."""
     return [
         SHORT[key] or key.removeprefix("opt_").removesuffix("_type")
         for key in RECIPE
@@ -146,7 +146,7 @@ def alike(one: object, other: object) -> bool:
 
 
 def normal(value: object) -> object:
-    """A setting in one form."""
+    """A setting in canonical form."""
     if isinstance(value, str):
         try:
             return normal([float(part) for part in value.strip("[]").replace(",", " ").split()])

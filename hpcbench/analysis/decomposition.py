@@ -4,10 +4,11 @@ The time T of a model is a chain of factors, each of which is known for every en
 
     T = E x (N / (r A)) x (P / P_train) x ((P + F) / P) x ((P + F + S) / (P + F)) x (T_run / (P + F + S)) x (T / T_run)
 
-E epochs, N samples of an epoch, A accelerators, r training samples/s of each, P seconds of training and evaluation
-(P_train of training alone), F what the first epoch and evaluation took beyond the others, S staging, T_run the time to
-train. T is T_run, but for throughput: there it is the span of all instances over their number M, and T / T_run is
-(span / T_run) x (1 / M). Each factor of T_a / T_b is the ratio of one factor; nothing is estimated.
+E is the epochs, N the samples of an epoch, A the accelerators, r the training samples/s of each, P the seconds of
+training and evaluation (P_train of training alone), F what the first epoch and evaluation took beyond the others, S
+staging, T_run the time to train. T is T_run, except for throughput, where it is the span of all instances over their
+number M, and T / T_run is (span / T_run) x (1 / M). Each factor of T_a / T_b is the ratio of one factor; nothing is
+estimated.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ GROUPS = tuple(dict.fromkeys(term.group for term in TERMS))
 
 @dataclass(frozen=True)
 class Decomposition:
-    """ln(T_a / T_b) and its terms: positive where ``a`` loses by them."""
+    """ln(T_a / T_b) and its terms; a term is positive where ``a`` loses by it."""
 
     a: EntryRuns
     b: EntryRuns
     terms: dict[str, float]
-    """By names of ``TERMS``. Where one entry does not tell its accelerators, ``rate`` is of the whole system."""
+    """By names of ``TERMS``. Where one entry does not state its accelerators, ``rate`` is that of the whole system."""
 
     @property
     def total(self) -> float:
@@ -70,7 +71,7 @@ class Decomposition:
 
     @property
     def largest(self) -> Term:
-        """The term that tells most."""
+        """The term with the largest absolute value."""
         return max((term for term in TERMS if term.name in self.terms), key=lambda term: abs(self.terms[term.name]))
 
 
@@ -99,13 +100,13 @@ def factors(entry: EntryRuns) -> dict[str, float | None]:
 
 
 def decompose(a: EntryRuns, b: EntryRuns) -> Decomposition:
-    """Why ``a`` takes another time than ``b``. Raises ``ValueError`` where one has no means or the modes differ."""
+    """Why ``a`` takes a different time than ``b``. Raises ``ValueError`` where one has no means or the modes differ."""
     if a.throughput != b.throughput:
         raise ValueError("time to train and throughput do not compare")
     one, other = factors(a), factors(b)
     for name in ("samples", "accelerators"):
         if one[name] is None or other[name] is None:
-            for found in (one, other):  # what one does not tell stays in the rate of both
+            for found in (one, other):  # what one does not state stays in the rate of both
                 found["rate"] = (found["rate"] or 0.0) * (found.pop(name) or 1.0)
     terms = {name: math.log((one[name] or 0.0) / (other[name] or 0.0)) for name in one}
     return Decomposition(a, b, terms)

@@ -1,4 +1,4 @@
-"""Plots of a ranking: what makes each entry slower than the base, and the way from one time to another."""
+"""Plots of a ranking: what makes each entry slower than the base, and the steps from one time to another."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def decomposition(ranking: Ranking, labels: Labels) -> Figure | None:
         "Logarithms of the factors, which add up to that of the ratio exactly: to the right what makes an entry slower "
         "than the base, to the left what makes it faster; the diamond is the ratio itself. "
         "Published entries are of the closed division unless they are named open."
-        + (" Names in grey: no results of one benchmark, see the table." if faint else "")
+        + (" Names in grey: not results of one benchmark, see the table." if faint else "")
     )
     return Figure(f"{ranking.slug}-decomposition", f"{title_of(ranking)}: why slower", caption, figure)
 
 
 def draw_terms(axes: Axes, pairs: Sequence[Decomposition], terms: Sequence[Term]) -> None:
-    """The bars of all pairs, one call for each term and side, and the diamonds."""
+    """Draw the bars of all pairs, with one call for each term and side, and the diamonds."""
     rows = np.arange(len(pairs))
     for negative in (True, False):
         start = np.zeros(len(pairs))
@@ -83,12 +83,12 @@ def title_of(ranking: Ranking) -> str:
 
 
 def drawn_terms(pairs: Sequence[Decomposition]) -> list[Term]:
-    """Terms that can be seen in a pair."""
+    """Terms that are visible in at least one pair."""
     return [term for term in TERMS if any(abs(pair.terms.get(term.name, 0.0)) > SMALLEST for pair in pairs)]
 
 
 def factor_axis(axes: Axes) -> None:
-    """Factors at their logarithms."""
+    """Label an axis of logarithms with factors."""
     low, high = axes.get_xlim()
     ticks = [factor for factor in FACTORS if low <= math.log(factor) <= high]
     step = 2 if len(ticks) > 9 else 1
@@ -117,7 +117,7 @@ def chosen_pairs(ranking: Ranking, against: str | None = None) -> list[Decomposi
 
 @style.styled
 def waterfall(ranking: Ranking, labels: Labels, against: str | None = None) -> Figure | None:
-    """The way from the base's time to that of others, factor by factor."""
+    """The steps from the base's time to that of others, factor by factor."""
     pairs = chosen_pairs(ranking, against)
     if not pairs:
         return None
@@ -138,7 +138,7 @@ def waterfall(ranking: Ranking, labels: Labels, against: str | None = None) -> F
 
 
 def draw_waterfall(axes: Axes, pair: Decomposition, terms: Sequence[Term], labels: Labels) -> None:
-    """One pair: a bar for each factor, from the time before it to the time after it, on a logarithmic axis."""
+    """Draw one pair: a bar for each factor, from the time before it to the time after it, on a logarithmic axis."""
     start = (pair.b.score_s or 1.0) / MINUTE_S
     times = [start]
     for term in terms:

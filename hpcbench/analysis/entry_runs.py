@@ -1,4 +1,4 @@
-"""Runs that make one result together: an entry of a round, or one's own runs of one setup."""
+"""Runs that together make one result: an entry of a round, or your own runs of one setup."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ THROUGHPUT = "throughput"
 class EntryRuns:
     """An entry and the means that its score is made of.
 
-    All means are over the same runs, those of ``kept``, so that the parts add up to the time exactly. They are
-    arithmetic: without the fastest and the slowest run by time to train where there are three or more, as the rules
-    score; a single run that failed is the slowest. Of throughput all instances count that converged.
+    All means are arithmetic and over the same runs, those of ``kept``, so that the parts add up to the time exactly.
+    Where there are three runs or more, they leave out the fastest and the slowest by time to train, as the rules
+    score; a single run that failed is the slowest. For throughput, all instances that converged count.
     """
 
     name: str
     runs: tuple[RunRecord, ...]
     """Without pruned ones, each once."""
     kept: tuple[RunRecord, ...] = ()
-    """Over which the means are; none where the entry has no score."""
+    """Runs that the means are over; none where the entry has no score."""
     seconds: RunSeconds | None = None
     epochs: float | None = None
     """Mean over ``kept``."""
@@ -39,12 +39,12 @@ class EntryRuns:
 
     @property
     def first(self) -> RunRecord:
-        """A run for what all have in common."""
+        """A run from which to take what all have in common."""
         return self.kept[0] if self.kept else self.runs[0]
 
     @property
     def own(self) -> bool:
-        """Whether it is of no published round: run folders, and logs by themselves."""
+        """Whether it is of no published round, as are run folders, and logs by themselves."""
         return self.first.origin != "published"
 
     @property
@@ -64,7 +64,7 @@ class EntryRuns:
 
     @property
     def source(self) -> str:
-        """Round, division and submitter of a published one; ``own`` of a run folder, ``log`` of a log by itself."""
+        """Round, division and submitter of a published entry; ``own`` for a run folder, ``log`` for a log by itself."""
         first = self.first
         if self.own:
             return first.origin
@@ -72,27 +72,27 @@ class EntryRuns:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Training samples over the seconds of training, but for what the first epoch took beyond the others."""
+        """Training samples over the seconds of training, without what the first epoch took beyond the others."""
         if self.seconds is None or self.epochs is None or not self.first.train_samples:
             return None
         return self.first.train_samples * self.epochs / self.seconds.training
 
     @property
     def samples_per_s_per_accelerator(self) -> float | None:
-        """The same for each accelerator."""
+        """The same per accelerator."""
         rate, count = self.samples_per_s, self.first.accelerators
         return rate / count if rate is not None and count else None
 
     @property
     def span_s(self) -> float | None:
-        """Of throughput: from the first start to the last stop of the instances that converged."""
+        """For throughput: seconds from the first start to the last stop of the instances that converged."""
         ends = [(run.start_unix_s, run.start_unix_s + run.time_to_train_s) for run in self.kept
                 if run.start_unix_s is not None and run.time_to_train_s is not None]  # fmt: skip
         return max(stop for _, stop in ends) - min(start for start, _ in ends) if ends else None
 
     @property
     def score_s(self) -> float | None:
-        """Seconds to train a model; of throughput the span over the number of models. Not normalised."""
+        """Seconds to train a model; for throughput, the span over the number of models. Not normalised."""
         if self.seconds is None:
             return None
         if not self.throughput:
@@ -110,7 +110,7 @@ def entries_of_runs(records: Iterable[RunRecord]) -> list[EntryRuns]:
 
 
 def group_key(record: RunRecord) -> tuple[object, ...]:
-    """What runs of an entry have in common."""
+    """What the runs of an entry have in common."""
     if record.origin == "published":
         who = (record.round, record.organization, record.system, record.application, record.mode)
         return record.origin, record.division, *who
@@ -121,7 +121,7 @@ def group_key(record: RunRecord) -> tuple[object, ...]:
 
 
 def entry_of(records: Sequence[RunRecord]) -> EntryRuns:
-    """The entry of runs, with means where it has them."""
+    """The entry that runs make, with means where it has them."""
     runs = each_once(records)
     first = next((run for run in runs if run.time_to_train_s is not None), runs[0])
     notes = [f"{counted(len(records) - len(runs), 'log')} given twice"] if len(runs) < len(records) else []
@@ -149,7 +149,7 @@ def entry_of(records: Sequence[RunRecord]) -> EntryRuns:
 
 
 def each_once(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Records without those of the same log: of one start, time, seed and name of file."""
+    """Records without repeats of a log, which have the same start, time, seed and file name."""
     found: dict[tuple[object, ...], RunRecord] = {}
     for number, record in enumerate(records):
         same = (record.start_unix_s, record.time_to_train_s, record.seed, Path(record.path).name)
@@ -158,7 +158,7 @@ def each_once(records: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def distinct(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Runs without those that trained exactly as another."""
+    """Runs without those that trained exactly like another."""
     found: dict[tuple[object, ...], RunRecord] = {}
     for number, run in enumerate(runs):
         found.setdefault(trajectory(run) or (number,), run)
@@ -166,7 +166,7 @@ def distinct(runs: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def trajectory(run: RunRecord) -> tuple[object, ...] | None:
-    """What tells that two runs trained alike: all evaluations, else epochs and the last; ``None`` if it cannot."""
+    """What shows that two runs trained alike: all evaluations, else epochs and the last; ``None`` if it cannot."""
     if len(run.qualities) >= FEWEST_ALIKE:
         return tuple(run.qualities)
     return None if run.quality is None or run.epochs is None or run.qualities else (run.epochs, run.quality)
@@ -184,7 +184,7 @@ def name_of(run: RunRecord) -> str:
 
 
 def unique_names(entries: Sequence[EntryRuns]) -> list[EntryRuns]:
-    """Entries whose names differ within an application, by a number where they would not."""
+    """Entries with names that are unique within an application, numbered where they would not be."""
     seen: dict[tuple[str, str], int] = {}
     made = []
     for entry in entries:

@@ -17,7 +17,7 @@ from hpcbench.application_names import application_name
 from hpcbench.results import units
 
 TOLD = 0.02
-"""Factors closer to 1 than this are not told."""
+"""Factors closer to 1 than this are not mentioned."""
 MOST_TOLD = 4
 
 
@@ -63,7 +63,7 @@ def staging_sentences(rows: Sequence[StagingRow], labels: Labels) -> list[str]:
 
 
 def variation_sentences(rows: Sequence[VariationRow]) -> list[str]:
-    """Medians over entries, those of the same runs once."""
+    """Medians over entries, counting those of the same runs once."""
     rows = [row for row in rows if not row.same_as]
     time, epochs, each = (middle(rows, name) for name in ("time_sd", "epochs_sd", "epoch_s_sd"))
     share = middle(rows, "explained")
@@ -77,14 +77,14 @@ def variation_sentences(rows: Sequence[VariationRow]) -> list[str]:
 
 
 def closing_sentences(entries: Sequence[EntryRuns]) -> list[str]:
-    """How much of a run no phase of its log tells."""
+    """How much of a run no phase of its log covers."""
     shares = [
         abs(run.rest_s) / run.time_to_train_s for entry in entries for run in entry.kept
         if run.rest_s is not None and run.time_to_train_s
     ]  # fmt: skip
     if not shares:
         return []
-    return [f"What no phase of a log tells, the rest, is {100 * median(shares):.2f} % of the time in the median run."]
+    return [f"What no phase of a log covers, the rest, is {100 * median(shares):.2f} % of the time in the median run."]
 
 
 OTHERS = {
@@ -109,7 +109,7 @@ def comparison_notes(rankings: Sequence[Ranking]) -> list[str]:
 
 
 def repeated(entries: Sequence[EntryRuns]) -> dict[tuple[str, str], EntryRuns]:
-    """Entries that were made of the same runs as an earlier one: that one, by their identity."""
+    """Entries made of the same runs as an earlier one: a map from their identity to the earlier one."""
     seen: dict[tuple[object, ...], EntryRuns] = {}
     found = {}
     for entry in entries:

@@ -15,12 +15,15 @@ Labels = Mapping[tuple[str, str], str]
 """By ``EntryRuns.identity``."""
 LONGEST_SYSTEM = 16
 NONE = (None, "", "N/A", "None", "-")
-"""Accelerators of nodes that have none, as system descriptions tell them."""
+"""What system descriptions give as the accelerator of nodes that have none."""
 KIND = re.compile(r"GH200|A64FX|[AHVPBL]\d{2,3}(?!\d)|MI\d{2,3}\w?|RTX|Phi|Max", re.IGNORECASE)
 
 
 def machine_of(machines: Sequence[Machine], own: Machine | None = None) -> MachineOf:
-    """Finds the machine of an entry: a published one by its names there; one's own runs are on ``own``."""
+    """Return a function that finds the machine of an entry.
+
+    That of a published entry is found by organization and system; your own runs are on ``own``.
+    """
     found: dict[tuple[str | None, str | None], Machine | None] = {}
 
     def look_up(entry: EntryRuns) -> Machine | None:
@@ -35,7 +38,7 @@ def machine_of(machines: Sequence[Machine], own: Machine | None = None) -> Machi
 
 
 def accelerator_kind(accelerator: str | None) -> str:
-    """The kind of an accelerator, whose names differ in rounds: ``A100`` of ``NVIDIA A100-SXM4-40GB (400W)``."""
+    """The kind of an accelerator, whose names differ between rounds: ``A100`` for ``NVIDIA A100-SXM4-40GB (400W)``."""
     if accelerator in NONE:
         return "unknown"
     found = KIND.search(accelerator or "")
@@ -47,18 +50,18 @@ def accelerator_kind(accelerator: str | None) -> str:
 
 
 def short_title(machine: Machine) -> str:
-    """The name of a machine without kind of nodes and site: ``Perlmutter`` of ``Perlmutter, GPU nodes (NERSC)``."""
+    """The name of a machine without node type and site: ``Perlmutter`` for ``Perlmutter, GPU nodes (NERSC)``."""
     return short_name(machine.title)
 
 
 def short_names(titles: Sequence[str]) -> list[str]:
-    """The same of titles that differ, with the kind of nodes where they would not."""
+    """Short names for titles, with the node type where names would otherwise be equal."""
     names = [short_name(title) for title in titles]
     return [title.split(" (")[0] if names.count(name) > 1 else name for title, name in zip(titles, names, strict=True)]
 
 
 def short_name(title: str) -> str:
-    """The same of a title."""
+    """The name in a title, without node type and site."""
     return title.split(" (", maxsplit=1)[0].split(",", maxsplit=1)[0]
 
 
@@ -69,12 +72,12 @@ def device_of(entry: EntryRuns, machine: Machine | None) -> str | None:
 
 
 def plain(name: str) -> str:
-    """A name from a log as a plot may have it, where dollars would be mathematics."""
+    """A name from a log as a plot can show it: dollar signs would start mathematics."""
     return name.replace("$", "")
 
 
 def label_of(entry: EntryRuns, machines: MachineOf) -> str:
-    """A short label: machine, accelerators, round; of an open entry its division, of one's own that it is."""
+    """A short label: machine, accelerators and round, or ``own`` or ``log`` instead; ``open`` for an open entry."""
     run, machine = entry.first, machines(entry)
     system = (run.system or "system").split("_")[0][:LONGEST_SYSTEM]
     who = (
@@ -90,7 +93,7 @@ def label_of(entry: EntryRuns, machines: MachineOf) -> str:
 
 
 def unique_labels(entries: Sequence[EntryRuns], machines: MachineOf) -> Labels:
-    """Labels of entries; those of an application that would be one get their mode, their batch, then their name."""
+    """Labels of entries; those that are equal within an application get their mode, their batch, then their name."""
     labels = {entry.identity: label_of(entry, machines) for entry in entries}
     for more in (mode_words, batch_words, name_words):
         counts = Counter((application, label) for (application, _), label in labels.items())
@@ -113,5 +116,5 @@ def batch_words(entry: EntryRuns) -> str:
 
 
 def name_words(entry: EntryRuns) -> str:
-    """What tells an entry from all others, for a label."""
+    """What distinguishes an entry from all others, for a label."""
     return plain(f" ({entry.name if entry.own else entry.first.system})")

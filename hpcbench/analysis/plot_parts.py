@@ -29,7 +29,7 @@ APPLICATION_COLORS = {
 
 
 def round_color(entry: EntryRuns) -> str:
-    """The colour of an entry's round, or of one's own."""
+    """The colour of an entry's round, or that of your own entries."""
     return OWN_COLOR if entry.own else ROUND_COLORS.get(entry.first.round or "", style.ORANGE)
 
 

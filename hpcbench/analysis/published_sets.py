@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from hpcbench.mlperf.run_record import RunRecord
 
 SAME_SAMPLES = 1e-3
-"""Some logs have the samples that their loader takes, which are up to so much fewer than those of the set."""
+"""Some logs give the samples that their loader takes, up to this fraction fewer than those of the set."""
 
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """The data of an application as rounds have them. A set is known by its number of training samples."""
+    """The data of an application as rounds have them. A set is identified by its number of training samples."""
 
     application: str
     name: str
@@ -56,5 +56,5 @@ def set_of(record: RunRecord) -> PublishedSet | None:
 
 
 def same_samples(one: int | None, other: int | None) -> bool:
-    """Whether two numbers of training samples are of one set."""
+    """Whether two numbers of training samples are those of one set."""
     return one is not None and other is not None and abs(one - other) <= SAME_SAMPLES * max(one, other)

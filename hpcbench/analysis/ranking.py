@@ -20,21 +20,21 @@ MINUTE_S = 60.0
 
 @dataclass(frozen=True)
 class Ranking:
-    """Entries of one application and mode by their score, the best first."""
+    """Entries of one application and mode in order of their score, the best first."""
 
     application: str
     mode: str
     entries: tuple[EntryRuns, ...]
     """Those with a score."""
     without: tuple[EntryRuns, ...]
-    """Those that have none."""
+    """Those without one."""
     base: EntryRuns
     against: tuple[Decomposition, ...]
     """Each other entry against the base, in the order of the ranking."""
 
     @property
     def slug(self) -> str:
-        """Its part of names of files, whatever a log calls its application."""
+        """Its part of file names, whatever a log calls its application."""
         return re.sub(r"[^A-Za-z0-9]+", "-", f"{self.application} {self.mode}").strip("-")
 
 

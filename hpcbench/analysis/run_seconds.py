@@ -10,7 +10,7 @@ from hpcbench.mlperf.published import PublishedRun
 from hpcbench.mlperf.run_record import RunRecord
 
 FEWEST_INTERVALS = 3
-"""From so many epochs on, the first is compared with the median of the others."""
+"""From this many epochs on, the first is compared with the median of the others."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RunSeconds:
     staging: float
     """Within the clock; 0 where the log has no staging."""
     rest: float
-    """Of the run without all these."""
+    """The rest of the run, without all these."""
 
     @property
     def total(self) -> float:
@@ -55,12 +55,12 @@ class RunSeconds:
 
     @property
     def epochs_total(self) -> float:
-        """Training and evaluation, but for what the first took beyond the others."""
+        """Training and evaluation, without what the first took beyond the others."""
         return self.training + self.evaluation
 
 
 def epochs_of(record: RunRecord) -> Intervals | None:
-    """The training of a run's epochs; ``None`` where its log does not tell it."""
+    """The training of a run's epochs; ``None`` where its log does not give it."""
     if not isinstance(record, PublishedRun):
         return intervals(record.epochs_s)
     if record.training_s is None:
@@ -69,7 +69,7 @@ def epochs_of(record: RunRecord) -> Intervals | None:
 
 
 def evaluations_of(record: RunRecord) -> Intervals | None:
-    """The evaluations of a run; ``None`` where its log does not tell them."""
+    """The evaluations of a run; ``None`` where its log does not give them."""
     if not isinstance(record, PublishedRun):
         return intervals(record.evaluations_s)
     if record.evaluation_s is None:
@@ -86,7 +86,7 @@ def intervals(seconds: Sequence[float]) -> Intervals | None:
 
 
 def known_intervals(total: float, first: float | None, middle: float | None, count: float | None) -> Intervals:
-    """Intervals of which there are ``count``."""
+    """``count`` intervals with this total, first, and median of the others."""
     return Intervals(total, first, middle) if (count or 0) >= FEWEST_INTERVALS else Intervals(total)
 
 
@@ -96,7 +96,7 @@ def lacks_epochs(record: RunRecord) -> bool:
 
 
 def seconds_of(record: RunRecord) -> RunSeconds | None:
-    """The parts of a run; ``None`` where its log does not tell them.
+    """The parts of a run; ``None`` where its log does not give them.
 
     Where a shipped record lacks the seconds of epochs, all but staging and evaluation counts as training.
     """

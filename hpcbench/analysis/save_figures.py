@@ -1,4 +1,4 @@
-"""Writes plots as SVG and PNG, by two processes where that is safe: to draw them takes longest of an analysis."""
+"""Writes plots as SVG and PNG, with two processes where that is safe: drawing is the longest part of an analysis."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hpcbench.results.report import Drawn
 from hpcbench.results.run_folder import write_atomic
 
 XML = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'
-"""Before a drawing that is a file of its own."""
+"""The line before a drawing that is a file of its own."""
 
 
 def save_figures(figures: Sequence[Figure], folder: Path, forking: bool | None = None) -> dict[str, Drawn]:
-    """Write each figure into ``folder``; returns them as a page shows them, by name. Raises ``OSError``.
+    """Write each figure into ``folder``; return them as a page shows them, by name. Raises ``OSError``.
 
-    ``forking`` says whether a second process draws half of them; left out, it does where ``may_fork`` says so.
+    ``forking`` says whether a second process draws half of them; by default, it does where ``may_fork`` says so.
     """
     mine, others = (figures[::2], figures[1::2]) if (may_fork() if forking is None else forking) else (figures, [])
     if others:

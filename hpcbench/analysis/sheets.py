@@ -1,4 +1,4 @@
-"""Tables of rows that know their columns: as CSV with every digit, and as cells of a page."""
+"""Tables of rows that know their columns: as CSV with all digits, and as cells of a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Show = Callable[[Any], str]
 
 
 def column(heading: str, meaning: str, show: Show = units.significant, page: bool = True) -> Any:
-    """A field of a row: its heading on a page, what it means with its unit, and how a cell looks."""
+    """A field of a row: its heading on a page, its meaning and unit, how a cell looks, and whether a page shows it."""
     return field(metadata={"heading": heading, "meaning": meaning, "show": show, "page": page})
 
 
@@ -36,12 +36,12 @@ class Sheet:
 
     @property
     def columns(self) -> tuple[Field[Any], ...]:
-        """The fields of the rows; none where there is no row."""
+        """The fields of the rows; none where there are no rows."""
         return fields(self.rows[0]) if self.rows else ()
 
     @property
     def shown(self) -> tuple[Field[Any], ...]:
-        """Columns that a page has: those with a value in any row."""
+        """Columns that a page shows: those meant for it that have a value in any row."""
         return tuple(
             each for each in self.columns
             if each.metadata["page"] and any(getattr(row, each.name) not in (None, "") for row in self.rows)

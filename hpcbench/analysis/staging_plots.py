@@ -1,4 +1,4 @@
-"""The plot of staging: bytes of a node and second, share of the run, and the first epoch, against nodes."""
+"""The plot of staging: bytes per node and second, share of the run, and the first epoch, against nodes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def staging(rows: Sequence[StagingRow], entries: Sequence[EntryRuns]) -> Figure 
 
 
 def grouped(rows: Sequence[StagingRow]) -> dict[tuple[str, bool, str], list[StagingRow]]:
-    """Rows that look alike."""
+    """Rows grouped by their look: application, own or published, and mode."""
     found: dict[tuple[str, bool, str], list[StagingRow]] = {}
     for row in rows:
         found.setdefault((row.application, bool(row.verified), row.mode), []).append(row)

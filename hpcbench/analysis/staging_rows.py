@@ -1,4 +1,4 @@
-"""Staging of each entry: seconds, bytes per node and second, share of the run, and what hides in the first epoch."""
+"""Staging of each entry: seconds, bytes per node and second, share of the run, and what the first epoch hides."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def staging_rows(entries: Sequence[EntryRuns]) -> list[StagingRow]:
 
 
 def staging_row(entry: EntryRuns) -> StagingRow:
-    """The staging of an entry. What a log does not tell is ``None``."""
+    """The staging of an entry. What a log does not give is ``None``."""
     run = entry.first
     staging = mean_of([each.staging_s for each in entry.kept])
     before = mean_of([each.staging_before_s for each in entry.kept])
@@ -71,7 +71,7 @@ def mean_of(values: Sequence[float | None]) -> float | None:
 
 
 def set_bytes(run: RunRecord) -> float | None:
-    """Bytes of the set as stored: of one's own run from its summary, else of the published set."""
+    """Bytes of the set as stored: for your own run from its summary, else those of the published set."""
     if run.origin == "own":
         from hpcbench.results.run_folder import RunFolder
 

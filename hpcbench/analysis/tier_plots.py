@@ -1,4 +1,4 @@
-"""The map of memory tiers: for each machine, which tier holds the set of a node at so many nodes."""
+"""The map of memory tiers: for each machine, which tier of a node holds its part of the set, by number of nodes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tier_map(rows: Sequence[TierRow], ran: Ran, own: str | None = None) -> Figur
 
 
 def draw_rows(axes: Axes, rows: Sequence[TierRow], most: int) -> None:
-    """The bars of a panel: segments by tier, one call for each tier."""
+    """Draw the bars of a panel: segments by tier, with one call for each tier."""
     segments: dict[str, list[tuple[int, float, float]]] = {}
     for place, row in enumerate(rows):
         for color, start, end in tiers_of(row, most):
@@ -75,7 +75,7 @@ def draw_rows(axes: Axes, rows: Sequence[TierRow], most: int) -> None:
 
 
 def tiers_of(row: TierRow, most: int) -> list[tuple[str, float, float]]:
-    """Colour and ends of the segments of a bar: below one node counts as one."""
+    """Colour and ends of the segments of a bar; less than one node counts as one."""
     ends = [
         (ACCELERATOR, row.accelerator_nodes), (MEMORY, row.memory_nodes),
         (STORAGE, row.storage_nodes), (UNKNOWN if row.storage_gb is None else SHARED, 1),
@@ -90,7 +90,7 @@ def tiers_of(row: TierRow, most: int) -> list[tuple[str, float, float]]:
 
 
 def legend() -> list[Patch | Line2D]:
-    """The tiers and the dots."""
+    """Legend entries of the tiers, the hatching and the dots."""
     words = {
         SHARED: "shared file system alone", STORAGE: "node storage", MEMORY: "node memory",
         ACCELERATOR: "accelerator memory", UNKNOWN: "node storage unknown",

@@ -1,7 +1,8 @@
 """The set of a node against what its memory tiers hold, within the nodes that convergence allows.
 
-With N nodes, each of which keeps its part, a node holds 1/N of the set. A tier of C bytes a node holds it from
-set / C nodes on. A batch of B samples occupies B / accelerators of a node at most, at one sample each.
+With N nodes, each of which keeps its part, a node holds 1/N of the set. A tier of C bytes per node holds it from
+set / C nodes on. A batch of B samples occupies at most B / (accelerators of a node) nodes, at one sample per
+accelerator.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ GB, GIB = 1e9, 2**30
 
 @dataclass(frozen=True)
 class TierRow:
-    """A machine and a set: from how many nodes on each tier holds it."""
+    """A machine and a set: the number of nodes from which each tier holds it."""
 
     application: str = column("set", "the published set", text)
     machine: str = column("machine", "of the machine files", text)
@@ -57,7 +58,7 @@ class TierRow:
 
 
 def tier_rows(machines: Sequence[Machine], entries: Sequence[EntryRuns], machine_of: MachineOf) -> list[TierRow]:
-    """A row for each newest set of an application and each machine whose memory and accelerators are known."""
+    """A row for the newest set of each application and each machine whose memory and accelerators are known."""
     sets = {each.application: each for each in SETS}
     known = [each for each in machines if each.memory_gib and each.devices]
     return [tier_row(problem, machine, entries, machine_of) for problem in sets.values() for machine in known]
@@ -87,7 +88,7 @@ def tier_row(problem: PublishedSet, machine: Machine, entries: Sequence[EntryRun
 
 
 def nodes_for(set_gb: float, tier_gb: float | None) -> int | None:
-    """Nodes from which a tier holds the set; ``None`` for a tier that is unknown or not there."""
+    """Nodes from which a tier holds the set; ``None`` for a tier that is unknown or absent."""
     return math.ceil(set_gb / tier_gb) if tier_gb else None
 
 

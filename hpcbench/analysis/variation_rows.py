@@ -1,4 +1,4 @@
-"""How far the runs of an entry are apart, and what explains it."""
+"""How far apart the runs of an entry are, and what explains it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcbench.results import units
 from hpcbench.results.not_verified import NOT_VERIFIED
 
 FEWEST = 3
-"""Runs from which a spread is told."""
+"""The fewest runs for which a spread is given."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class VariationRow:
 
 
 def variation_rows(entries: Sequence[EntryRuns], same: Mapping[tuple[str, str], EntryRuns]) -> list[VariationRow]:
-    """A row for each entry of three runs that converged. ``same`` has those made of the runs of another."""
+    """A row for each entry of three runs or more that converged. ``same`` has entries made of another's runs."""
     return [row for entry in entries if (row := variation_row(entry, same.get(entry.identity))) is not None]
 
 
 def variation_row(entry: EntryRuns, same: EntryRuns | None = None) -> VariationRow | None:
-    """The spread of an entry; ``None`` for fewer than three runs. Where fewer trajectories differ, seconds alone."""
+    """The spread of an entry; ``None`` for fewer than three runs. With fewer distinct trajectories, seconds alone."""
     good = [run for run in entry.runs if run.status == "success" and run.epochs and seconds_of(run) is not None]
     if len(good) < FEWEST:
         return None
@@ -72,19 +72,19 @@ def variation_row(entry: EntryRuns, same: EntryRuns | None = None) -> VariationR
 
 
 def epoch_log(run: RunRecord) -> float:
-    """The logarithm of the seconds of training and evaluation per epoch, the first as it was."""
+    """The logarithm of the seconds of training and evaluation per epoch, with the first epoch as it was."""
     parts = seconds_of(run)
     return math.log((parts.epochs_total + parts.first) / (run.epochs or 1.0)) if parts is not None else math.nan
 
 
 def explained(times: Sequence[float], epochs: Sequence[float]) -> float | None:
-    """The share of the variance of times that a line in epochs explains; ``None`` where one does not vary."""
+    """The share of the variance of times that a line in epochs explains; ``None`` where either does not vary."""
     if min(stdev(times), stdev(epochs)) < 1e-10:
         return None
     return correlation(times, epochs) ** 2
 
 
 def middle(rows: Sequence[VariationRow], name: str) -> float | None:
-    """The median of a column over entries that tell it."""
+    """The median of a column over the entries that have it."""
     known = [value for row in rows if (value := getattr(row, name)) is not None]
     return median(known) if known else None

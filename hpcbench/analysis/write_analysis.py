@@ -25,7 +25,7 @@ PAGE, PLOTS, TABLES = "analysis.html", "figures", "tables"
 
 
 def check_out(out: Path) -> None:
-    """Raise ``InputError`` for a folder that holds something, or a path that is no folder."""
+    """Raise ``InputError`` for a folder that is not empty, or a path that exists and is not a folder."""
     if out.is_dir() and not any(out.iterdir()):
         return
     if out.exists():
@@ -33,7 +33,7 @@ def check_out(out: Path) -> None:
 
 
 def write_analysis(analysis: Analysis, out: Path) -> Path:
-    """Write everything into the folder ``out``; returns the page. Raises ``InputError`` where it cannot be written."""
+    """Write everything into the folder ``out``; return the page. Raises ``InputError`` where it cannot be written."""
     drawn = figures(analysis)
     sheets = all_sheets(analysis)
     try:
@@ -67,12 +67,12 @@ def figures(analysis: Analysis) -> list[Figure]:
 
 
 def against_in(analysis: Analysis, ranking: Ranking) -> str | None:
-    """The entry whose way from the base is drawn, where one was asked for and is in this ranking."""
+    """The entry to which the waterfall from the base is drawn, where one was asked for and is in this ranking."""
     return next((entry.name for entry in analysis.against if entry.key == ranking.base.key), None)
 
 
 def told_pairs(analysis: Analysis, ranking: Ranking) -> list[Decomposition]:
-    """The pairs that are told in words."""
+    """The pairs that are described in words."""
     return decomposition_plots.chosen_pairs(ranking, against_in(analysis, ranking))
 
 
@@ -97,7 +97,7 @@ def all_sheets(analysis: Analysis) -> dict[str, Sheet]:
 
 
 def summary(analysis: Analysis, pairs: bool = False) -> list[str]:
-    """The findings as sentences; with ``pairs`` those of the pairs that are drawn, too."""
+    """The findings as sentences; with ``pairs``, also those of the pairs that are drawn."""
     each = ranking_findings(analysis).values()
     told = [sentence for sentences in each for sentence in (sentences if pairs else sentences[:1])]
     return [
@@ -107,7 +107,7 @@ def summary(analysis: Analysis, pairs: bool = False) -> list[str]:
 
 
 def ranking_findings(analysis: Analysis) -> dict[str, list[str]]:
-    """The findings of each ranking by its part of file names, the base's first."""
+    """The findings of each ranking, by its part of file names; that of the base comes first."""
     return {
         ranking.slug: findings.ranking_sentences(ranking, analysis.labels, told_pairs(analysis, ranking))
         for ranking in analysis.rankings if len(ranking.entries) > 1
@@ -115,7 +115,7 @@ def ranking_findings(analysis: Analysis) -> dict[str, list[str]]:
 
 
 def entry_notes(analysis: Analysis) -> list[str]:
-    """What is odd about entries."""
+    """Notes on what is unusual about entries."""
     told = [
         f"{entry.name} ({application_name(entry.key[0])}): {note}."
         for entry in analysis.entries

@@ -1,1 +1,1 @@
-"""Batch jobs: what a job asks for, what a site has, and the script that a scheduler reads."""
+"""Batch jobs: what a job requests, what a site has, and the script that a scheduler reads."""

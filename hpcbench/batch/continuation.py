@@ -1,6 +1,6 @@
-"""Whether what a job ran was interrupted, and so is to be continued by another attempt of the job.
+"""Whether the run of a job was interrupted, so that another attempt of the job must continue it.
 
-The run folder decides, and not the exit code of a launcher: that is 137 for a rank that was killed with the others, and
+The run folder decides, not the launcher's exit code: that is 137 for a rank that was killed with the others, and
 differs among launchers.
 """
 
@@ -17,19 +17,19 @@ from hpcbench.results.checkpoint_files import NAME, complete, marker
 from hpcbench.results.run_folder import CRASH, RunFolder
 
 STOPPING = ("SIGUSR1", "SIGTERM")
-"""Signals by which schedulers stop a run; others are sent by people."""
+"""Signals with which schedulers stop a run; people send the others."""
 CONTINUED = {"preempted": "was preempted", "rank_lost": "lost a rank", "hang": "hung"}
 NO_PROGRESS = "was killed before this attempt wrote a checkpoint; give it more time (--time), or see its log"
 
 
 def interruption(path: Path, *, cancelled: bool = False) -> tuple[bool, str]:
-    """Whether the run in ``path``, or the packed runs of the job there, is to be continued, and why or why not.
+    """Whether to continue the run in ``path``, or the packed runs of the job there, and why or why not.
 
     ``cancelled``: the job's script got SIGTERM, too. Then somebody has cancelled the job, unless the run has found out
-    from the scheduler that it is preempted. One that was killed before it could say anything is continued if this
+    from the scheduler that it is preempted. A run that was killed before it could report anything is continued if this
     attempt or the one before has written a checkpoint, or if the scheduler says that it is preempted. So a node that
-    is still ending the steps of an attempt that died costs one attempt, and an end that comes again and again at the
-    same point does not use up all of them.
+    is still ending the steps of a dead attempt costs one attempt, and a failure that recurs at the same point does not
+    use up all of them.
     """
     packed = packed_runs(path)
     if packed is not None:
@@ -38,12 +38,12 @@ def interruption(path: Path, *, cancelled: bool = False) -> tuple[bool, str]:
     if cause is not None and has_come_to_its_end(path):
         return False, "has ended"
     if cause is not None and not is_of_attempt(path / FILE, path):
-        cause = None  # of an earlier attempt: this one was killed
+        cause = None  # it is an earlier attempt's: this one was killed
     return run_interruption(path, path, cause, cancelled=cancelled)
 
 
 def run_interruption(path: Path, job_folder: Path, cause: str | None, *, cancelled: bool) -> tuple[bool, str]:
-    """``interruption`` of one run, which the job in ``job_folder`` made, and which ended by ``cause``."""
+    """``interruption`` of one run of the job in ``job_folder``; ``cause``: why it ended, ``None`` if it was killed."""
     folder = RunFolder(path)
     if cancelled and cause != "preempted":
         return False, "was cancelled"
@@ -67,10 +67,10 @@ def killed_interruption(path: Path, job_folder: Path) -> tuple[bool, str]:
 
 
 def packed_interruption(path: Path, packed: PackedRuns, *, cancelled: bool) -> tuple[bool, str]:
-    """``interruption`` of a job of packed runs: one of them that is continued is enough, unless another forbids it.
+    """``interruption`` of a job of packed runs: one run to continue is enough, unless something forbids it.
 
-    What forbids it is a cancellation, a signal that a person sent, and an end of the job's own process in an error.
-    Runs that have not begun are made by another attempt if this one ended a run.
+    A cancellation, a signal that a person sent, and an error that ended the job's own process forbid it. Another
+    attempt makes the runs that have not begun if this attempt brought a run to its end.
     """
     if (path / CRASH).exists():
         return False, "ended in an error"
@@ -93,9 +93,9 @@ def packed_interruption(path: Path, packed: PackedRuns, *, cancelled: bool) -> t
 
 
 def has_come_to_its_end(path: Path) -> bool:
-    """Whether a run reached its target, or trained as long as it was to, in whichever attempt.
+    """Whether a run reached its target, or trained as long as it should, in any attempt.
 
-    One that was asked for more afterwards keeps the summary of that end until it ends again.
+    A run that was asked for more afterwards keeps the summary of that end until it ends again.
     """
     folder = RunFolder(path)
     if not folder.summary.exists():
@@ -105,7 +105,7 @@ def has_come_to_its_end(path: Path) -> bool:
 
 
 def is_over(folder: Path) -> bool:
-    """Whether nothing more is to be made of a packed run: it ended, and was not interrupted."""
+    """Whether a packed run needs no further attempt: it ended, and was not interrupted."""
     if (folder / CRASH).exists():
         return True
     path = RunFolder(folder).summary
@@ -116,7 +116,7 @@ def is_over(folder: Path) -> bool:
 
 
 def last_cause(folder: Path) -> str | None:
-    """Why the last attempt of a run ended; ``None`` where it was killed."""
+    """Why the last attempt of a run ended; ``None`` if it was killed."""
     attempts = Attempts.read(folder).attempts
     return attempts[-1].cause if attempts else None
 
@@ -128,23 +128,23 @@ def has_ended_since(folder: Path, job_folder: Path) -> bool:
 
 
 def has_new_checkpoint(path: Path, job_folder: Path, *, earlier: int = 0) -> bool:
-    """Whether the run has written a checkpoint since this attempt of its job, or one so many ``earlier``, began."""
+    """Whether the run has written a checkpoint since its job's newest attempt, or the one ``earlier`` before, began."""
     found = complete(RunFolder(path).checkpoints)
     return bool(found) and is_of_attempt(marker(found[-1]), job_folder, earlier=earlier)
 
 
 def is_of_attempt(path: Path, job_folder: Path, *, earlier: int = 0) -> bool:
-    """Whether a file is newer than the start of the attempt in ``job_folder``, or of one so many ``earlier``."""
+    """Whether a file is newer than the start of the job's newest attempt, or of the one ``earlier`` before."""
     hold = newest_hold(job_folder)
     if hold is None:
         return True
     start = stem(job_folder, hold.number - earlier).with_suffix(".json")
-    # Both are times of the filesystem's clock, which need not be this machine's.
+    # Both times are from the filesystem's clock, which may differ from this machine's.
     return start.exists() and path.stat().st_mtime >= start.stat().st_mtime
 
 
 def lost_steps(path: Path) -> str:
-    """What a run that was killed has to do again, in words; empty where nothing is known to be lost."""
+    """What a killed run has to repeat, in words; empty if nothing is known to be lost."""
     folder = RunFolder(path)
     found = complete(folder.checkpoints)
     match = NAME.fullmatch(found[-1].stem) if found else None

@@ -1,4 +1,4 @@
-"""The scripts of ``batch_scripts/``: both applications on a machine of each scheduler, as ``submit`` would write them.
+"""The scripts in ``batch_scripts/``: both applications on a machine of each scheduler, as ``submit`` would write them.
 
 ``python -m hpcbench.batch.examples batch_scripts`` writes them again.
 """
@@ -21,7 +21,7 @@ WORK_DIR = Path("/project/me")
 
 
 def example_scripts() -> dict[str, str]:
-    """File names and texts."""
+    """The texts of the scripts by file name."""
     found = {}
     for scheduler, name in SITES.items():
         site = read_site(PROFILES / f"{name}.yaml")
@@ -37,7 +37,7 @@ def example_scripts() -> dict[str, str]:
 
 
 def main(folder: Path) -> None:
-    """Write them into ``folder``."""
+    """Write the scripts into ``folder``."""
     for name, text in example_scripts().items():
         (folder / name).write_text(text, encoding="utf-8")
 

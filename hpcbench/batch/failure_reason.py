@@ -1,4 +1,4 @@
-"""Why a run ended that left no summary, from what it, its launcher and its scheduler printed."""
+"""Why a run without a summary ended, from what it, its launcher and its scheduler printed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from staging.errors import DataError
 from staging.formats.regular import read_text
 
 LOGS = ("job*.log", "hpcbench.[oe]*")
-"""What a job of a run folder prints to."""
+"""The files that a job of a run folder prints to."""
 ATTEMPT = re.compile(r"hpcbench: job \S+, attempt \d+, ")
-"""The first line of each attempt: schedulers append those of one job to one log."""
+"""The first line of each attempt; schedulers append the attempts of one job to one log."""
 OWN = re.compile(r"(?:^|[\s:>\]])hpcbench: (?:error|aborted): (?P<reason>\S.*)")
-"""A line of the suite's own; launchers may put the rank before it."""
+"""A line that the suite itself printed; launchers may put the rank before it."""
 WRONG = re.compile(r"\b(?:\w*Error|\w*Exception|error|aborted):")
 LAUNCHER = re.compile(r"^(?:srun|slurmstepd|mpiexec|mpirun|prterun|jsrun|flux|\[proxy|\[mpiexec|[\w.-]+: rank \d+ )")
-"""Launchers tell of every rank that they ended, after the one that ended by itself."""
+"""Launchers report every rank that they ended, after the one that ended by itself."""
 LONGEST = 300
 
 
 def failure_reason(lines: Sequence[str]) -> str:
-    """Why the last attempt in ``lines`` ended: its own first word on it, else the most telling line; may be empty."""
+    """Why the last attempt in ``lines`` ended: the suite's first message, else the most telling line; may be empty."""
     said = [line.strip() for line in last_attempt(lines) if line.strip()]
     if own := own_reason(said):
         return own
@@ -33,19 +33,19 @@ def failure_reason(lines: Sequence[str]) -> str:
 
 
 def own_reason(lines: Sequence[str]) -> str:
-    """What the suite itself said first of how it ended; other ranks end because of that, and say so later."""
+    """The suite's own first message on the end; other ranks end because of that one, and say so later."""
     found = next((match for line in lines if (match := OWN.search(line))), None)
     return found["reason"].strip()[:LONGEST] if found else ""
 
 
 def last_attempt(lines: Sequence[str]) -> Sequence[str]:
-    """The lines from the beginning of the last attempt on; all of them where none says that it begins."""
+    """The lines from the beginning of the last attempt on; all lines if none marks the beginning of an attempt."""
     begins = [number for number, line in enumerate(lines) if ATTEMPT.match(line)]
     return lines[begins[-1] :] if begins else lines
 
 
 def read_job_log(path: Path) -> list[str]:
-    """The lines of the newest log of a job in the run folder ``path``; empty where there is none."""
+    """The lines of the newest log of a job in the run folder ``path``; empty if there is none."""
     try:
         found = [log for each in LOGS for log in path.glob(each) if log.is_file()]
         logs = sorted(found, key=lambda log: log.stat().st_mtime)

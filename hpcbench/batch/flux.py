@@ -22,7 +22,7 @@ READS_INPUT = False
 
 
 def directives(job: Job, site: Site) -> list[str]:
-    """The lines for ``flux batch``: one slot a node, which the instance in the job divides among ranks."""
+    """The lines for ``flux batch``: one slot per node, which the instance in the job divides among ranks."""
     lines = [
         f"--job-name={job.mark}", f"--setattr=user.hpcbench={job.mark}", "--output=job-{{id}}.log",
         f"--nodes={job.nodes}", f"--time-limit={job.time_s}s",
@@ -39,7 +39,7 @@ def directives(job: Job, site: Site) -> list[str]:
 
 
 def resubmit_lines() -> list[str]:
-    """Shell lines that hand the script to the instance above this job's, to run when this one has ended."""
+    """Shell lines that hand the script to the instance above this job's, to run after this job has ended."""
     return [
         'cd "$run" || return',
         'local next="HPCBENCH_ATTEMPT=$((attempt + 1))"',
@@ -53,13 +53,13 @@ def submit_command(script: str, mark: str) -> list[str]:
 
 
 def parse_id(printed: str) -> str:
-    """A name such as ``f2Rd7xK``, behind a sign that not every terminal has."""
+    """An id such as ``f2Rd7xK``; its first letter may be a sign that not every terminal can show."""
     last = (printed.strip().splitlines() or [""])[-1].strip()
     return last if re.fullmatch(r"[\u0192f][1-9A-Za-z]+|\d+", last) else ""
 
 
 UNHEARD = re.compile(r"connect|broker|timed? ?out|unable to|no such file|resources? unavailable", re.IGNORECASE)
-"""In what commands say when no broker heard them."""
+"""In the errors of commands that reached no broker."""
 
 
 def is_refusal(reply: Reply) -> bool:
@@ -75,7 +75,7 @@ UNKNOWN_ID = re.compile(r"JobID (\S+) unknown", re.IGNORECASE)
 
 
 def query(job_ids: Sequence[str], ask: Ask) -> Known:
-    """From ``flux jobs``, ended ones included. It names ids that it does not know."""
+    """From ``flux jobs``, which includes ended jobs. It names the ids that it does not know."""
     form = "--format={id}|{id.dec}|{status_abbrev}|{returncode}|{exception.type}"
     reply = ask(["flux", "jobs", "--no-header", form, *job_ids])
     named = {plain(found) for found in UNKNOWN_ID.findall(reply.errors)}
@@ -89,17 +89,17 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
     known = {each: found[plain(each)] for each in job_ids if plain(each) in found}
     silent = [each for each in job_ids if each not in known and plain(each) not in named]
     if silent:
-        raise UnreachableError(f"flux jobs says nothing of job {silent[0]}: {reply.words[:200]}")
+        raise UnreachableError(f"flux jobs says nothing about job {silent[0]}: {reply.words[:200]}")
     return known
 
 
 def plain(job_id: str) -> str:
-    """The id with the letter f for the sign that stands for it."""
+    """The id with the letter f in place of Flux's sign for it."""
     return job_id.replace("\u0192", "f")
 
 
 def status(parts: Sequence[str]) -> JobStatus | None:
-    """Of one line."""
+    """The status in one line; ``None`` if the line has none."""
     if len(parts) < 5:
         return None
     word, code, exception = parts[2:5]
@@ -115,7 +115,7 @@ def status(parts: Sequence[str]) -> JobStatus | None:
 
 
 def find(mark: str, ask: Ask) -> list[str]:
-    """By the name of jobs, ended ones included."""
+    """By job name, ended jobs included."""
     reply = ask(["flux", "jobs", "-a", "--no-header", f"--name={mark}", "--format={id.dec}"])
     if reply.exit_code != 0:
         raise UnreachableError(f"flux jobs: {reply.words}")

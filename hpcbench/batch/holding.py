@@ -1,7 +1,8 @@
 """Who may take a run folder: one job and attempt at a time works in it.
 
-A hold does not block where its script has ended or its job has, as the scheduler says, nor the attempt that it hands
-over to, nor the same job once its scheduler has started it again. Where the scheduler cannot be asked, it blocks.
+A hold blocks nobody if its script has ended, or if its job has ended according to the scheduler. It does not block the
+attempt that it hands over to, nor the same job once its scheduler has started it again. If the scheduler cannot be
+asked, the hold blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class HeldError(Exception):
 
 
 def take_folder(folder: Path, taker: Hold) -> Path:
-    """Make ``taker`` the one that holds a run folder; the name of the hold, without ending. Raises ``HeldError``."""
+    """Make ``taker`` the holder of a run folder; returns the name of the hold, without ending. Raises ``HeldError``."""
     if not folder.is_dir():
         raise HeldError(f"run folder {folder} does not exist, or not any more")
     while True:
@@ -38,14 +39,14 @@ def take_folder(folder: Path, taker: Hold) -> Path:
             refuse_if_held(folder, before, taker)
         try:
             return write_hold(folder, taker, 1 if before is None else before.number + 1)
-        except FileExistsError:  # another one was faster
+        except FileExistsError:  # another attempt was faster
             continue
 
 
 def move_aside(folder: Path, aside: Path) -> None:
-    """Rename the folder of a job that has ended, so that a late job of it finds nothing to work in.
+    """Rename the folder of a job that has ended, so that a late attempt finds nothing to work in.
 
-    This process holds it meanwhile. Raises ``HeldError`` where another job has taken it.
+    This process holds the folder meanwhile. Raises ``HeldError`` if another job has taken it.
     """
     if not folder.exists():
         return
@@ -64,7 +65,7 @@ def move_aside(folder: Path, aside: Path) -> None:
 
 
 def check_mark(folder: Path, taker: Hold) -> None:
-    """Raise ``HeldError`` for the job of a submission that was given up before the folder was submitted anew."""
+    """Raise ``HeldError`` for the job of a submission that was given up before the folder was submitted again."""
     try:
         mark = json.loads(read_text(folder / RECORD)).get("mark", "")
     except FileNotFoundError:
@@ -76,7 +77,7 @@ def check_mark(folder: Path, taker: Hold) -> None:
 
 
 def may_follow(folder: Path, before: Hold, taker: Hold) -> bool:
-    """Whether no scheduler has to be asked: the attempt before has ended, or this one continues it."""
+    """Whether ``taker`` may follow without asking a scheduler: ``before`` has ended, or ``taker`` continues it."""
     if continuation(folder, before) is not None:
         return taker.mark == before.mark and taker.attempt > before.attempt
     if has_ended(folder, before):
@@ -86,9 +87,10 @@ def may_follow(folder: Path, before: Hold, taker: Hold) -> bool:
 
 
 def is_restart(before: Hold, taker: Hold) -> bool:
-    """Whether the scheduler has started a job once more, as it does after the end of a node.
+    """Whether the scheduler has started a job once more, as it does after a node has failed.
 
-    Not every scheduler counts that. Then another start of the script on the same host counts once the first is gone.
+    Not every scheduler counts restarts. Without a count, a second start of the script on the same host is a restart
+    once the first process is gone.
     """
     if taker.attempt > before.attempt:
         return True
@@ -100,7 +102,7 @@ def is_restart(before: Hold, taker: Hold) -> bool:
 
 
 def is_alive(hold: Hold) -> bool:
-    """Whether the script's process is there, on this host."""
+    """Whether the script's process still exists on this host."""
     try:
         return psutil.Process(hold.process).create_time() <= hold.began
     except psutil.Error:
@@ -108,7 +110,7 @@ def is_alive(hold: Hold) -> bool:
 
 
 def refuse_if_held(folder: Path, hold: Hold, taker: Hold | None = None) -> None:
-    """Raise ``HeldError`` where the job of a hold, or the one that it hands over to, has not ended for certain."""
+    """Raise ``HeldError`` unless the job of a hold, or the one that it hands over to, has certainly ended."""
     scheduler = find_scheduler(hold.scheduler)
     job_id = newest_id(folder, scheduler)
     who = f"run folder {folder} is held by job {hold.job_id}, attempt {hold.attempt}"
@@ -127,12 +129,12 @@ def refuse_if_held(folder: Path, hold: Hold, taker: Hold | None = None) -> None:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two ids are of one job; some schedulers leave out the name of the server."""
+    """Whether two ids name the same job; some schedulers leave out the name of the server."""
     return one.partition(".")[0] == other.partition(".")[0]
 
 
 def check_free(folder: Path, own: Path | None = None) -> None:
-    """Raise ``HeldError`` where a job holds the run folder, other than that of the hold ``own``."""
+    """Raise ``HeldError`` if a job other than that of the hold ``own`` holds the run folder."""
     hold = newest_hold(folder)
     if hold is None:
         return

@@ -1,11 +1,11 @@
 """Which job and attempt holds a run folder: the files in ``holds/`` that say so.
 
 ``holds/`` has a numbered file for each attempt of a job that began: ``1.json``, ``2.json``, ... The newest is the hold.
-The next number is given to exactly one process, on a filesystem that several nodes share, too. Beside it,
+Exactly one process gets the next number, even on a filesystem that several nodes share. Beside each file,
 
 - ``N.end`` has the time at which the script of the attempt ended, in seconds since 1970, and its exit code;
-- ``N.next`` says that the attempt hands over to another one, and has what the scheduler printed of that one's job. It
-  is empty while that is not known.
+- ``N.next`` says that the attempt hands over to another one, and has what the scheduler printed about that one's job.
+  It is empty while that is not known.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from staging.formats.regular import read_text
 from staging.number_options import MOST_NODES
 
 LATEST_S = 253_402_300_799
-"""The end of the year 9999, the last that a date can be of."""
+"""The end of the year 9999, the last year that a date can have."""
 HOLDS = "holds"
-"""Folder of the run folder."""
+"""Name of the folder in the run folder."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Hold:
     scheduler: str
     mark: str = ""
     nodes: int = field(default=1, metadata=within(0, MOST_NODES))
-    """Of the job; 0 of a command that holds the folder while it moves it."""
+    """Nodes of the job; 0 for a command that holds the folder while it moves it."""
     process: int = field(default=0, metadata=within(0, 2**31))
-    """Of the script, on ``host``."""
+    """Process id of the script, on ``host``."""
     host: str = ""
     began: float = field(default=0.0, metadata=within(0, LATEST_S))
     """Seconds since 1970."""
     number: int = 0
-    """Of the file; 0 of one that has not taken the folder."""
+    """Number of the file; 0 for a hold that has not taken the folder."""
 
     @classmethod
     def here(cls, job_id: str, attempt: int, scheduler: str, mark: str, nodes: int, process: int) -> Hold:
-        """What a script on this machine asks for."""
+        """The hold that a script on this machine asks for."""
         return cls(job_id, attempt, scheduler, mark, nodes, process, socket.gethostname(), time.time())
 
 
@@ -63,12 +63,12 @@ def stem(folder: Path, number: int) -> Path:
 
 
 def read_holds(folder: Path) -> list[Hold]:
-    """All holds of a run folder, oldest first. Raises ``DataError`` for one that is damaged."""
+    """All holds of a run folder, oldest first. Raises ``DataError`` for a damaged one."""
     return [read_hold(folder, number) for number in numbers(folder)]
 
 
 def newest_hold(folder: Path) -> Hold | None:
-    """The hold of a run folder; ``None`` where no job has begun in it. Raises ``DataError``."""
+    """The hold of a run folder; ``None`` if no job has begun in it. Raises ``DataError``."""
     found = numbers(folder)
     return read_hold(folder, found[-1]) if found else None
 
@@ -92,7 +92,7 @@ def read_hold(folder: Path, number: int) -> Hold:
 
 
 def write_hold(folder: Path, hold: Hold, number: int) -> Path:
-    """Make the hold with this number; its name without ending. Raises ``FileExistsError`` where another was faster."""
+    """Make the hold with this number; returns its name without ending. Raises ``FileExistsError`` if another has it."""
     name = stem(folder, number)
     make_folder(name.parent)
     values = {key: value for key, value in asdict(hold).items() if key != "number"}
@@ -123,17 +123,17 @@ def end_time(folder: Path, hold: Hold) -> float | None:
 
 
 def announce_continuation(folder: Path, hold: Hold) -> None:
-    """Write down that the attempt hands over to another one, before that one is submitted."""
+    """Record that the attempt hands over to another one, before that one is submitted."""
     write_atomic(stem(folder, hold.number).with_suffix(".next"), "")
 
 
 def write_continuation(folder: Path, hold: Hold, job_id: str) -> None:
-    """Write down the job that an attempt hands over to, as it was found."""
+    """Record the job that an attempt hands over to, after it was found."""
     write_atomic(stem(folder, hold.number).with_suffix(".next"), f"{job_id}\n")
 
 
 def continuation(folder: Path, hold: Hold) -> tuple[str, float] | None:
-    """What the scheduler printed of the job that the attempt hands over to, and when; ``None`` if it does not."""
+    """What the scheduler printed about the job that the attempt hands over to, and when; ``None`` if there is none."""
     path = stem(folder, hold.number).with_suffix(".next")
     try:
         return read_text(path), path.stat().st_mtime

@@ -1,4 +1,4 @@
-"""What a batch job asks for, complete and checked: a function of what a user wants and of the site."""
+"""What a batch job requests, complete and checked: a function of the user's request and of the site."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from staging.errors import InputError
 class Job:
     """One batch job: ``nodes`` x ``ranks_per_node`` processes of ``command``, and what each of them gets.
 
-    All texts are fit for a script: those that a scheduler reads unquoted have been checked.
+    All texts are safe in a script: those that a scheduler reads unquoted have been checked.
     """
 
     name: str
     mark: str
-    """Which study and run it is of, and a number that no other submission has: the scheduler keeps it."""
+    """Its study and run, and a number that no other submission has; the scheduler keeps this text."""
     title: str
-    """One line for people, on top of the script."""
+    """One line for people, at the top of the script."""
     folder: Path
-    """The run folder, absolute; script, record and log of the job lie in it."""
+    """The run folder, absolute, with the job's script, record and log."""
     work_dir: Path
-    """Where the command runs, absolute, so that its relative paths are those of who submitted it."""
+    """Where the command runs, absolute, so that relative paths mean what they mean to the submitter."""
     command: tuple[str, ...]
     """What every rank runs: the words before ``train`` or ``doctor``."""
     arguments: tuple[str, ...]
-    """Of ``train``, after the run folder."""
+    """Arguments of ``train``, after the run folder."""
     nodes: int
     ranks_per_node: int
     cores_per_rank: int
@@ -62,11 +62,11 @@ class Job:
     bring_environment: bool = False
     """Whether the ranks run from a copy of the Python environment below ``local_path``'s folder."""
     simulated_nodes: int | None = None
-    """Nodes that ranks of one node pretend to be on."""
+    """Number of nodes that the ranks of one node simulate."""
     local_gib: float = 0.0
     """What must be free at ``local_path`` on every node when the job starts."""
     packed: PackedRuns | None = None
-    """Runs that the job makes side by side; its one process starts them, and ``folder`` is no run folder then."""
+    """Runs that the job makes side by side. Its one process starts them, and ``folder`` is then not a run folder."""
 
     @property
     def ranks(self) -> int:
@@ -75,17 +75,17 @@ class Job:
 
     @property
     def gpus_per_node(self) -> int:
-        """Accelerators that are asked for on each node."""
+        """Accelerators requested on each node."""
         return self.ranks_per_node * self.gpus_per_rank
 
     @property
     def cores_per_node(self) -> int:
-        """Physical cores that are asked for on each node."""
+        """Physical cores requested on each node."""
         return self.ranks_per_node * self.cores_per_rank
 
     @property
     def node_hours(self) -> float:
-        """What it costs at most, one attempt."""
+        """Node-hours that one attempt costs at most."""
         return self.nodes * self.time_s / 3600
 
 
@@ -145,13 +145,13 @@ def new_mark(folder: Path) -> str:
 
 
 def ranks_per_node(site: Site, request: JobRequest) -> int:
-    """One rank for each accelerator, or one."""
+    """The number of ranks asked for; by default one for each accelerator, or one on a node without any."""
     asked = request.ranks_per_node
     return site.node.gpus or 1 if asked is None else at_least("--ranks-per-node", asked, 1)
 
 
 def gpus_per_rank(site: Site, request: JobRequest, ranks: int) -> int:
-    """One each where the node has accelerators for all; none where it has none."""
+    """The number asked for; by default one each, or none if the node has none. Raises ``InputError`` for too many."""
     gpus = site.node.gpus
     if request.gpus_per_rank is None:
         if gpus and ranks > gpus:
@@ -171,7 +171,7 @@ def gpus_per_rank(site: Site, request: JobRequest, ranks: int) -> int:
 
 
 def cores_per_rank(site: Site, request: JobRequest, ranks: int) -> int:
-    """An equal share of the node's cores, or what is asked for."""
+    """The number asked for; by default an equal share of the node's cores. Raises ``InputError`` for too many."""
     cores = len(cores_allowed()) if site.scheduler == "local" else site.node.cores
     if request.cores_per_rank is None:
         if cores is None:
@@ -191,7 +191,7 @@ def cores_per_rank(site: Site, request: JobRequest, ranks: int) -> int:
 
 
 def memory_gib(site: Site, request: JobRequest) -> int | None:
-    """What is asked for of a node's memory."""
+    """The memory asked for on a node, in GiB; ``None`` by default. Raises ``InputError`` for more than a node has."""
     if request.memory_gib is None:
         return None
     most = site.node.memory_gib
@@ -203,7 +203,7 @@ def memory_gib(site: Site, request: JobRequest) -> int | None:
 
 
 def job_time_s(site: Site, request: JobRequest) -> int:
-    """The time limit; a job that may not last as long as its own warning would never train."""
+    """The time limit in seconds. Raises ``InputError`` if it exceeds the site's, or if the warning leaves no time."""
     seconds = time_s("--time", request.time)
     default_queue = not request.queue or request.queue == site.queue
     if site.max_time and default_queue and seconds > time_s("max_time", site.max_time):

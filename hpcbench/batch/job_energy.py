@@ -3,12 +3,12 @@
 Slurm's ``sacct`` prints a record for each attempt of a job (it was requeued in between), and under it its steps. Each
 has ``ConsumedEnergyRaw`` in joules, for all that its nodes drew while it lasted:
 
-- a numbered step is one ``srun``; these follow one another in a job script, so that their energies add up;
-- ``extern`` lasts from the start of the attempt to its end on all of its nodes, where the site has it
+- a numbered step is one ``srun``; these follow one another in a job script, so their energies add up;
+- ``extern`` lasts from the start of the attempt to its end on all of its nodes, if the site has it
   (``PrologFlags=Contain``); recent versions of Slurm give its energy as that of the attempt. That is the whole;
-- ``batch`` lasts as long on the first node alone. It overlaps with both, and is never added. Where a site has no
-  ``extern``, the energy of the attempt is the sum of all steps with ``batch``, so that it counts the first node twice,
-  and is not taken;
+- ``batch`` lasts as long, on the first node only. It overlaps with both, and is never added. If a site has no
+  ``extern``, the energy of the attempt is the sum of all steps including ``batch``. It counts the first node twice, and
+  is not taken;
 - 0, nothing, and numbers such as 18446744073709551614 mean that there is no value.
 """
 
@@ -33,10 +33,10 @@ FILE = "job-energy.json"
 COLUMNS = "JobID,State,ElapsedRaw,ConsumedEnergyRaw"
 NUMBERED = re.compile(r"\d+")
 BASE = re.compile(r"\d*")
-"""The number of a job, without the component of a heterogeneous one, the task of an array, and the step."""
+"""The number of a job, without the component of a heterogeneous job, the task of an array, and the step."""
 LARGEST_J = 1e15
 NO_VALUES = (4294967294.0, 4294967295.0)
-"""What Slurm has of 32 bits for no value and for infinity; those of 64 bits are above ``LARGEST_J``."""
+"""Slurm's 32-bit numbers for no value and for infinity; the 64-bit ones are above ``LARGEST_J``."""
 UNDER_WAY = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "STOPPED", "STAGE_OUT")
 BY_STEPS = "Slurm's accounting (sacct): the steps of whole jobs, start and end included"
 BY_JOB = "Slurm's accounting (sacct): whole jobs, start and end included"
@@ -47,11 +47,11 @@ _Step = tuple[str, str, float, float | None]
 
 @dataclass(frozen=True)
 class JobEnergy:
-    """Energy of a job in joules, unset where it is not known."""
+    """Energy of a job in joules; ``None`` if it is not known."""
 
     joules: float | None
     words: str
-    """What the joules are of, or why there are none."""
+    """What the joules cover, or why there are none."""
 
 
 @dataclass
@@ -66,12 +66,12 @@ class _Attempt:
 
 
 def job_energy(job: JobHandle) -> JobEnergy:
-    """Energy of a job that has ended, by Slurm's accounting. What is known is kept in the run folder."""
+    """Energy of a job that has ended, from Slurm's accounting. A known value is kept in the run folder."""
     return job_energies([job])[0]
 
 
 def job_energies(jobs: Sequence[JobHandle]) -> list[JobEnergy]:
-    """The energy of each job, by one question (of at most 500 jobs); see ``job_energy``."""
+    """The energy of each job, with one query for every 500 jobs; see ``job_energy``."""
     found: dict[Path, JobEnergy] = {}
     asked = []
     for job in jobs:
@@ -88,7 +88,7 @@ def job_energies(jobs: Sequence[JobHandle]) -> list[JobEnergy]:
 
 
 def _accounted(jobs: Sequence[JobHandle]) -> dict[Path, JobEnergy]:
-    """What ``sacct`` says of jobs of Slurm; what is known is kept."""
+    """What ``sacct`` says about jobs of Slurm; known values are kept."""
     ids = ",".join(job.job_id for job in jobs)
     command = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={ids}", f"--format={COLUMNS}"]
     try:
@@ -114,7 +114,7 @@ def keep(found: JobEnergy, folder: Path) -> None:
 
 
 def read_kept(path: Path) -> JobEnergy:
-    """What an earlier question found."""
+    """What an earlier query found."""
     try:
         values = json.loads(read_text(path))
         joules = values["joules"]
@@ -124,9 +124,9 @@ def read_kept(path: Path) -> JobEnergy:
 
 
 def parse_energy(printed: str) -> JobEnergy:
-    """The energy of all attempts, of lines of ``COLUMNS`` such as ``123.0|COMPLETED|60|4567``.
+    """The energy of all attempts, from lines of ``COLUMNS`` such as ``123.0|COMPLETED|60|4567``.
 
-    It is known only where that of every attempt is.
+    It is known only if that of every attempt is known.
     """
     attempts = _attempts(printed)
     if not attempts:
@@ -144,7 +144,7 @@ def parse_energy(printed: str) -> JobEnergy:
 
 
 def _energy_of(attempt: _Attempt) -> JobEnergy:
-    """The attempt's own energy where it is the whole, else the sum of its numbered steps."""
+    """The attempt's own energy if that is the whole, else the sum of its numbered steps."""
     if attempt.state in UNDER_WAY:
         return JobEnergy(None, f"job {attempt.name} is {attempt.state} by sacct")
     if not attempt.elapsed_s and not attempt.steps:
@@ -160,7 +160,7 @@ def _energy_of(attempt: _Attempt) -> JobEnergy:
 
 
 def _incomplete(job: str, numbered: Sequence[_Step]) -> str:
-    """Why the energies of the numbered steps do not add up to that of the job; empty where they do."""
+    """Why the energies of the numbered steps do not add up to that of the job; empty if they do."""
     for name, state, elapsed_s, joules in numbered:
         if state in UNDER_WAY:
             return f"step {job}.{name} is {state} by sacct, so that the sum over steps is incomplete"
@@ -192,7 +192,7 @@ def _attempts(printed: str) -> list[_Attempt]:
 
 
 def _joules(text: str) -> float | None:
-    """A number that is a value; older versions print it with decimals."""
+    """A number of joules, which older versions print with decimals; ``None`` if it means that there is no value."""
     try:
         value = float(text)
     except ValueError:
@@ -201,7 +201,7 @@ def _joules(text: str) -> float | None:
 
 
 def _since(folders: Sequence[Path]) -> list[str]:
-    """Leaves out other jobs that had the same numbers before the scheduler counted anew; a day for time zones."""
+    """The option that excludes older jobs with reused numbers; it starts a day early, because of time zones."""
     try:
         first = min(datetime.fromisoformat(json.loads(read_text(path / RECORD))["submitted"]) for path in folders)
     except (DataError, OSError, ValueError, KeyError, TypeError):

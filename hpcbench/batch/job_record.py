@@ -1,6 +1,7 @@
-"""What a run folder says of the job that was submitted from it: ``job.json``, beside the script.
+"""What a run folder says about the job that was submitted from it: ``job.json``, beside the script.
 
-The record is written before the job is submitted, without an id, so that a job whose answer is lost is found again.
+The record is written before the job is submitted, without an id, so that a job can be found again if the scheduler's
+answer is lost.
 """
 
 from __future__ import annotations
@@ -29,35 +30,35 @@ class JobRecord:
     scheduler: str
     site: str
     submitted: str
-    """When, as ISO 8601 has it."""
+    """Time of the submission, in ISO 8601."""
     mark: str = ""
     warn_s: int | None = field(default=None, metadata=within(0, 10**9))
 
 
 @dataclass(frozen=True)
 class JobHandle:
-    """A job that was handed to a scheduler, or may have been."""
+    """A job that was, or may have been, handed to a scheduler."""
 
     folder: Path
     scheduler: str
     job_id: str
-    """Empty where the scheduler's answer was lost."""
+    """Empty if the scheduler's answer was lost."""
     site: str
     mark: str = ""
-    """What the job carries, to be found again."""
+    """The text that the job carries, by which it is found again."""
     asked: float = 0.0
     """When it was submitted, in seconds since 1970."""
 
 
 def is_unused(folder: Path) -> bool:
-    """Whether a folder is empty, or holds what a submission left that was killed before it took the folder."""
+    """Whether a folder is empty, or holds only what a submission left that was killed before it took the folder."""
     return not folder.exists() or all(
         path.name == SCRIPT or path.name.startswith((f".{SCRIPT}.", f".{RECORD}.")) for path in folder.iterdir()
     )
 
 
 def read_job(folder: Path) -> JobHandle:
-    """The job of a run folder, the newest attempt's. Raises ``InputError`` where there is none."""
+    """The job of a run folder: the newest attempt's. Raises ``InputError`` if there is none."""
     path = folder / RECORD
     try:
         found = read_record(JobRecord, path, ADVICE)
@@ -72,7 +73,7 @@ def read_job(folder: Path) -> JobHandle:
 
 
 def mark_of(path: Path) -> str | None:
-    """The mark in the record of a submission; ``None`` where there is none, or it is damaged."""
+    """The mark in the record of a submission; ``None`` if there is no record, or if it is damaged."""
     try:
         return read_record(JobRecord, path, ADVICE).mark
     except (DataError, OSError):
@@ -80,7 +81,7 @@ def mark_of(path: Path) -> str | None:
 
 
 def newest_id(folder: Path, scheduler: Scheduler) -> str:
-    """The job that works, or worked last, in a run folder, or the one that it hands over to; empty where none began."""
+    """The id of the job that works, or last worked, in a run folder, or of its successor; empty if none has begun."""
     hold = newest_hold(folder)
     if hold is None:
         return ""

@@ -1,7 +1,7 @@
-"""What starts the ranks of a job inside it: words of srun, mpiexec, mpirun, jsrun and flux run.
+"""The commands that start the ranks inside a job: words of srun, mpiexec, mpirun, jsrun and flux run.
 
-Each rank gets a block of cores of its own. Accelerators stay visible to all ranks of a node, and each takes the one of
-its number, unless the site binds them (``gpu_bind``) or the launcher cannot but divide them (jsrun, flux).
+Each rank gets a block of cores of its own. Accelerators stay visible to all ranks of a node, and each rank takes the
+one with its own number, unless the site binds them (``gpu_bind``) or the launcher always divides them (jsrun, flux).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Launcher = Callable[[Job, Site], list[str]]
 
 
 def srun(job: Job, site: Site) -> list[str]:
-    """Slurm's; a rank that fails ends the step."""
+    """Slurm's launcher; a rank that fails ends the step."""
     words = [
         "srun", f"--nodes={job.nodes}", f"--ntasks={job.ranks}", f"--ntasks-per-node={job.ranks_per_node}",
         f"--cpus-per-task={job.cores_per_rank * site.node.threads_per_core}",
@@ -52,7 +52,7 @@ def mpich(job: Job, site: Site) -> list[str]:
 
 
 def openmpi(job: Job, site: Site) -> list[str]:
-    """``mpirun`` of Open MPI, which hands on only the variables that it is told of."""
+    """``mpirun`` of Open MPI, which passes on only the variables that it is given."""
     place = f"ppr:{job.ranks_per_node}:node:PE={job.cores_per_rank}"
     words = ["mpirun", "-np", str(job.ranks), "--map-by", place, "--bind-to", binding(job, site) or "core"]
     for name in ("PATH", "OMP_NUM_THREADS", WARNING_VARIABLE, *job.environment):
@@ -61,7 +61,7 @@ def openmpi(job: Job, site: Site) -> list[str]:
 
 
 def jsrun(job: Job, site: Site) -> list[str]:
-    """IBM's, on machines with LSF: one resource set a node, since GPUs of other sets are out of a rank's reach."""
+    """IBM's launcher, on machines with LSF: one resource set per node, since a rank cannot reach GPUs of other sets."""
     return [
         "jsrun", "--nrs", str(job.nodes), "--rs_per_host", "1", "--tasks_per_rs", str(job.ranks_per_node),
         "--cpu_per_rs", str(job.cores_per_node), "--gpu_per_rs", str(job.gpus_per_node),
@@ -70,7 +70,7 @@ def jsrun(job: Job, site: Site) -> list[str]:
 
 
 def flux(job: Job, site: Site) -> list[str]:
-    """``flux run``; affinity by task is the shell's own, without mpibind."""
+    """``flux run``; the Flux shell itself sets the affinity of each task, without mpibind."""
     words = [
         "flux", "run", f"--nodes={job.nodes}", f"--ntasks={job.ranks}", f"--cores-per-task={job.cores_per_rank}",
         "--setopt=mpibind=off", f"--setopt=cpu-affinity={binding(job, site) or 'per-task'}", "--setopt=exit-on-error",
@@ -81,25 +81,25 @@ def flux(job: Job, site: Site) -> list[str]:
 
 
 def binding(job: Job, site: Site) -> str:
-    """The site's own word for cores, if it holds for so many ranks."""
+    """The site's own word for binding cores, if it holds for this number of ranks; else empty."""
     a_list = ":" in site.cpu_bind
     return "" if a_list and job.ranks_per_node != site.node.gpus else site.cpu_bind
 
 
 def srun_step(job: Job, site: Site, first_node: int) -> list[str]:
-    """On nodes that are named by their place in the allocation, so that no step waits for memory of another one."""
+    """A step on nodes given by their place in the allocation, so that it does not wait for another step's memory."""
     return [*srun(job, site), f"--relative={first_node}"]
 
 
 def jsrun_step(job: Job, site: Site, first_node: int) -> list[str]:
-    """On whole hosts, which are then no other step's."""
+    """A step on whole hosts, which no other step then has."""
     whole = {"--cpu_per_rs": "ALL_CPUS"} | ({"--gpu_per_rs": "ALL_GPUS"} if job.gpus_per_rank else {})
     words = jsrun(job, site)
     return [whole.get(before, word) for before, word in zip(["", *words], words, strict=False)]
 
 
 def flux_step(job: Job, site: Site, first_node: int) -> list[str]:
-    """On whole nodes, which are then no other step's."""
+    """A step on whole nodes, which no other step then has."""
     return [*flux(job, site), "--exclusive"]
 
 
@@ -108,6 +108,6 @@ LAUNCHERS: dict[str, Launcher] = {
 }  # fmt: skip
 
 STEPS: dict[str, Callable[[Job, Site, int], list[str]]] = {"srun": srun_step, "jsrun": jsrun_step, "flux": flux_step}
-"""Of launchers that can share out the nodes of an allocation: what starts the ranks of ``job`` on nodes that no other
-step has, by the number of the first of them. Others find the nodes by themselves, and take all.
+"""For launchers that can divide the nodes of an allocation: the command that starts the ranks of ``job`` on nodes that
+no other step has, by the number of the first node. Other launchers find the nodes by themselves, and take all of them.
 """

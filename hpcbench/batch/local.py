@@ -26,13 +26,13 @@ def directives(job: Job, site: Site) -> list[str]:
 
 
 def resubmit_lines() -> list[str]:
-    """Shell lines that start the script once more. Bash runs no trap for its exit where it becomes another program."""
+    """Shell lines that start the script once more. Bash runs no exit trap when ``exec`` replaces it."""
     ended = """printf '%(%s)T %d\\n' -1 "$status" > "$hold.end" || true"""
     return [ended, 'HPCBENCH_ATTEMPT=$((attempt + 1)) exec bash "$run/job.sh" "$@"']
 
 
 def submit_command(script: str, mark: str) -> list[str]:
-    """A shell that starts the script in a session of its own, and prints its process number."""
+    """A shell that starts the script in a session of its own, and prints the process number."""
     start = 'setsid nohup bash "$1" "$2" > job.log 2>&1 < /dev/null & echo "$!"'
     return ["bash", "-c", start, "submit", script, mark]
 
@@ -43,12 +43,12 @@ def parse_id(printed: str) -> str:
 
 
 def is_refusal(reply: Reply) -> bool:
-    """A shell that could not start it."""
+    """Whether the shell could not start the script."""
     return reply.exit_code not in (0, None)
 
 
 def query(job_ids: Sequence[str], ask: Ask) -> Known:
-    """Whether a process of their sessions is there; how they ended stands in the run folder.
+    """From ``ps``: a job runs while its session has a process; how it ended is in the run folder.
 
     Ranks outlive a script that is killed.
     """
@@ -56,12 +56,12 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
     if reply.exit_code not in (0, 1):
         raise UnreachableError(f"ps: {reply.words}")
     rows = [line.split() for line in reply.printed.splitlines()]
-    # One whose end nobody has taken up has ended.
+    # A zombie has ended; its parent has not yet collected its exit status.
     return {row[0]: JobStatus("running", "", "ps") for row in rows if len(row) > 1 and not row[1].startswith("Z")}
 
 
 def find(mark: str, ask: Ask) -> list[str]:
-    """By the last word of the command that processes run."""
+    """By the last word of the processes' command lines."""
     reply = ask(["ps", "--no-headers", "-ww", "-eo", "pid=,args="])
     if reply.exit_code != 0:
         raise UnreachableError(f"ps: {reply.words}")
@@ -70,7 +70,7 @@ def find(mark: str, ask: Ask) -> list[str]:
 
 
 def elapsed_s(job_id: str, ask: Ask) -> Starts:
-    """Nobody keeps accounts."""
+    """None: there is no accounting."""
     return []
 
 

@@ -23,7 +23,7 @@ READS_INPUT = True
 
 
 def directives(job: Job, site: Site) -> list[str]:
-    """The lines for ``bsub``: whole nodes where jobs are launched with jsrun, slots on so many hosts otherwise."""
+    """The lines for ``bsub``: whole nodes if jobs are launched with jsrun, otherwise slots on that many hosts."""
     minutes = -(-job.time_s // 60)
     lines = [f"-J {job.name}", f"-Jd {job.mark}", "-o job-%J.log", f"-W {minutes // 60}:{minutes % 60:02d}"]
     if site.launcher == "jsrun":
@@ -34,7 +34,7 @@ def directives(job: Job, site: Site) -> list[str]:
         if job.gpus_per_node:
             lines.append(f'-gpu "num={job.gpus_per_node}:mode={site.gpu_mode}"')
         if job.memory_gib is not None:
-            # Per slot, since that is how LSF counts what it reserves.
+            # Per slot, since LSF counts reservations per slot.
             lines.append(f'-R "rusage[mem={-(-job.memory_gib * 1024 // slots)}MB]"')
     lines += [f"-P {job.account}"] if job.account else []
     lines += [f"-q {job.queue}"] if job.queue else []
@@ -64,11 +64,11 @@ def parse_id(printed: str) -> str:
 
 
 UNHEARD = re.compile(r"not responding|timed? ?out|connection|LSF is down|communicat|daemon|try again", re.IGNORECASE)
-"""In what commands say when LSF did not hear them, or its answer was lost."""
+"""In the messages of commands that did not reach LSF, or whose answer was lost."""
 
 
 def is_refusal(reply: Reply) -> bool:
-    """``bsub`` ends with 255 and "Job not submitted."."""
+    """``bsub`` ends with 255 and says "Job not submitted."."""
     said = reply.errors + reply.printed
     return reply.exit_code not in (0, None) and "not submitted" in said and UNHEARD.search(said) is None
 
@@ -81,7 +81,7 @@ UNKNOWN_ID = re.compile(r"Job <(\d+)> is not found")
 
 
 def query(job_ids: Sequence[str], ask: Ask) -> Known:
-    """From ``bjobs``, jobs that ended lately included. It names ids that it does not know, and ends with 255."""
+    """From ``bjobs``, which includes recently ended jobs. It names ids that it does not know, and ends with 255."""
     reply = ask(["bjobs", "-noheader", "-o", "jobid stat exit_code exit_reason delimiter='|'", *job_ids])
     named = set(UNKNOWN_ID.findall(reply.errors + reply.printed))
     known = {parts[0]: found for parts in lines_of(reply) if (found := status(parts)) is not None}
@@ -92,7 +92,7 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
 
 
 def status(parts: Sequence[str]) -> JobStatus | None:
-    """Of one line; LSF tells ends apart in the reason alone."""
+    """The status in one line; only the reason tells how an LSF job ended."""
     if len(parts) > 1 and parts[1] in STATES:
         return JobStatus(STATES[parts[1]], "", "bjobs")
     if len(parts) < 4 or parts[1] != "EXIT":
@@ -106,7 +106,7 @@ def status(parts: Sequence[str]) -> JobStatus | None:
 
 
 def find(mark: str, ask: Ask) -> list[str]:
-    """By the description of jobs, ended ones included."""
+    """By job description, ended jobs included."""
     reply = ask(["bjobs", "-a", "-noheader", "-o", "jobid job_description delimiter='|'"])
     if reply.exit_code != 0 and "No job found" not in reply.errors + reply.printed:
         raise UnreachableError(f"bjobs: {reply.words}")

@@ -1,7 +1,7 @@
 """Facts of a machine: accelerators, memory, links, storage and charge, each with its source and date.
 
-A machine is a YAML file with the fields of ``Machine``. Those of the suite lie in ``hpcbench/machines``; a user's own,
-and those of another package, lie in the folder ``machines`` of the folder with their profiles. A profile of a site
+A machine is a YAML file with the fields of ``Machine``. Those of the suite are in ``hpcbench/machines``; a user's own,
+and those of another package, are in the folder ``machines`` of the folder with their profiles. A profile of a site
 names its machine. What a file leaves out, or has as null, is unknown: nothing is guessed, and nothing is refused
 because of it.
 """
@@ -33,12 +33,12 @@ class Storage:
     """A place on each node that jobs may write to."""
 
     path: str | None
-    """Its folder, as in ``local_path`` of a profile; further folders and variables may follow there. ``None`` where no
-    page tells it."""
+    """Its folder, as in ``local_path`` of a profile, where further folders and variables may follow. ``None`` if no
+    page names it."""
     gb: float | None = field(default=None, metadata=within(0, MOST_GB, open_low=True))
     """Room for a job, in 10^9 bytes."""
     in_memory: bool | None = None
-    """Whether it is memory of the node, which a job then has less of."""
+    """Whether it is memory of the node, of which the job then has less."""
     shared: bool | None = None
     """Whether other jobs may use it at the same time."""
     read_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
@@ -53,7 +53,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class PublishedName:
-    """How the results of a published round call a machine."""
+    """The name of a machine in the results of a published round."""
 
     organization: str
     """The folder of the submitter."""
@@ -61,29 +61,29 @@ class PublishedName:
     """The name of the system description, with ``*`` for anything."""
 
     def names(self, organization: str, system: str) -> bool:
-        """Whether an entry is of this machine. Rounds spell a submitter in more than one case."""
+        """Whether an entry is of this machine. Rounds differ in upper and lower case of submitters' names."""
         same = self.organization.casefold() == organization.casefold()
         return same and fnmatchcase(system.casefold(), self.system.casefold())
 
 
 @dataclass(frozen=True)
 class Source:
-    """A page or a measurement, of what day it is, and the facts that it holds."""
+    """A page or a measurement, its date, and the facts that it holds."""
 
     url: str
-    """Address of the page; or ``measured: `` and by what, where."""
+    """Address of the page; or ``measured: `` and by what and where."""
     read: str
     """YYYY-MM-DD, when the page was read, or the measurement made."""
     facts: tuple[str, ...]
-    """Names of fields of ``Machine``; of storage ``storage.PATH``, or ``storage`` where no page tells its path."""
+    """Names of fields of ``Machine``; for storage ``storage.PATH``, or ``storage`` if no page names its path."""
 
 
 @dataclass(frozen=True)
 class Machine:
     """Nodes of one kind. ``None`` and empty: unknown.
 
-    Peaks and memory bandwidth are of each accelerator; where a node has none (``accelerators`` is 0), they are of the
-    node, which counts as one, as in the records of published runs.
+    Peaks and memory bandwidth are those of each accelerator; if a node has none (``accelerators`` is 0), they are those
+    of the node, which counts as one, as in the records of published runs.
     """
 
     name: str
@@ -93,51 +93,51 @@ class Machine:
     nodes: int | None = field(default=None, metadata=within(1, 10**7))
     """Nodes of this kind."""
     processor: str | None = None
-    """Model of the processors of a node, with their number where it is not one."""
+    """Model of the processors of a node, with their number if there are several."""
     cores: int | None = field(default=None, metadata=within(1, 10**6))
     """Physical cores of a node that a job may use."""
     threads_per_core: int | None = field(default=None, metadata=within(1, 64))
-    """What the scheduler counts for each of them."""
+    """How many the scheduler counts for each core."""
     memory_gib: int | None = field(default=None, metadata=within(1, 10**7))
-    """Of a node, for a job."""
+    """Memory of a node, for a job."""
     accelerators: int | None = field(default=None, metadata=within(0, 1024))
-    """Of a node, as programs count them (an AMD MI250X is two)."""
+    """Accelerators of a node, as programs count them (an AMD MI250X is two)."""
     accelerator: str | None = None
     """Their model."""
     accelerator_memory_gib: float | None = field(default=None, metadata=within(0, 10**6, open_low=True))
-    """Of each."""
+    """Memory of each accelerator."""
     accelerator_memory_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
-    """Bandwidth of its memory by its maker, in 10^9 bytes/s."""
+    """The vendor's bandwidth of that memory, in 10^9 bytes/s."""
     peak_16bit_tflop_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
-    """By its maker in float16 or bfloat16, dense, on matrix units where it has them; 10^12 operations/s."""
+    """The vendor's peak in float16 or bfloat16, dense, on matrix units if it has them; 10^12 operations/s."""
     peak_tf32_tflop_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
     """The same in TF32."""
     peak_32bit_tflop_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
     """The same in float32, without TF32."""
     accelerator_link_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
-    """Between two accelerators of a node that are linked, in each direction; the least of them. 10^9 bytes/s."""
+    """Slowest link between two linked accelerators of a node, in each direction; 10^9 bytes/s."""
     network: str | None = None
     """Its kind, and the number of ports of a node."""
     network_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
-    """What a node sends to others, in 10^9 bytes/s. For storage there may be ports of their own."""
+    """What a node sends to others, in 10^9 bytes/s. Storage may have ports of its own."""
     local_disk: bool | None = None
-    """Whether a node has a storage device of its own. Its size, and where jobs write to it, is in ``storage``."""
+    """Whether a node has a storage device of its own. ``storage`` has its size, and where jobs write to it."""
     filesystem: str | None = None
-    """Name and kind of the shared one that jobs read large data from."""
+    """Name and kind of the shared filesystem from which jobs read large data."""
     filesystem_tb: float | None = field(default=None, metadata=within(0, 1e9, open_low=True))
-    """Its room, in 10^12 bytes."""
+    """Its capacity, in 10^12 bytes."""
     filesystem_read_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
-    """What all nodes together read from it, in 10^9 bytes/s; of both directions where its page tells one figure."""
+    """What all nodes together read from it, in 10^9 bytes/s; for both directions if its page has one figure."""
     charge: float | None = field(default=None, metadata=within(0, 1e6))
     """What a node-hour costs, in units of ``charge_unit``."""
     charge_unit: str | None = None
     storage: tuple[Storage, ...] = ()
     published_as: tuple[PublishedName, ...] = ()
-    """What rounds of MLPerf HPC call it; empty where none has it."""
+    """Its names in rounds of MLPerf HPC; empty if no round has it."""
     sources: tuple[Source, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ``InputError`` for a fact without a source, or with two, and a source of none."""
+        """Raise ``InputError`` for a fact without a source or with two, and for a source of an unknown fact."""
         known = [name for name, _ in self.facts()]
         given = [name for source in self.sources for name in source.facts]
         for source in self.sources:
@@ -164,11 +164,11 @@ class Machine:
             yield "published_as", self.published_as
 
     def source_of(self, name: str) -> Source:
-        """Where a fact is from."""
+        """The source of a fact."""
         return next(source for source in self.sources if name in source.facts)
 
     def storage_at(self, path: str) -> Storage | None:
-        """The storage that the folder ``path`` of a job lies on, where it is known."""
+        """The storage that the folder ``path`` of a job is on; ``None`` if it is not known."""
         own = PurePosixPath(path)
         found = [(each.path, each) for each in self.storage if each.path and own.is_relative_to(each.path)]
         return max(found, key=lambda pair: len(pair[0]), default=("", None))[1]
@@ -185,7 +185,7 @@ class Machine:
 
     @property
     def local_disk_gb(self) -> float | None:
-        """Room on the storage devices of a node, in 10^9 bytes; 0 where it has none, ``None`` where that is unknown."""
+        """Room on the storage devices of a node, in 10^9 bytes; 0 if it has none, ``None`` if that is unknown."""
         if self.local_disk is False:
             return 0.0
         rooms = [each.gb for each in self.disks if each.gb is not None]
@@ -193,7 +193,7 @@ class Machine:
 
 
 def check_source(machine: str, source: Source) -> None:
-    """Raise ``InputError`` for a source that is neither a page nor a measurement, or was read on no day."""
+    """Raise ``InputError`` for a source that is neither a page nor a measurement, or that has no valid date."""
     if not re.fullmatch(r"https?://\S+|measured: \S.*", source.url):
         raise InputError(
             f"machine {machine}: the source {source.url!r} must be an address that begins with https://, "
@@ -218,15 +218,15 @@ def find_machine(name: str, folders: Sequence[Path]) -> Machine:
 
 
 def yaml_files(folders: Sequence[Path]) -> dict[str, Path]:
-    """The YAML files of ``folders`` by name, sorted; of two with one name that of the first folder."""
+    """The YAML files of ``folders`` by name, sorted; of two with the same name, the one in the first folder."""
     found = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
     return dict(sorted(found.items()))
 
 
 def the_file(name: str, thing: str, folders: Sequence[Path]) -> Path:
-    """The file ``name`` in the first of ``folders``, the user's own, else in the others, of which one has it.
+    """The file ``name`` in the first of ``folders``, the user's own, else in the one other folder that has it.
 
-    Raises ``InputError`` where two of the others have it.
+    Raises ``InputError`` if the first lacks it and two of the others have it.
     """
     own, *others = [folder / f"{name}.yaml" for folder in folders]
     found = [path for path in others if path.is_file()]
@@ -252,7 +252,7 @@ def known_machines(folders: Sequence[Path] = (MACHINES,)) -> list[Machine]:
 
 
 def published_machine(machines: Iterable[Machine], organization: str | None, system: str | None) -> Machine | None:
-    """The machine that an entry of a published round ran on, where one of ``machines`` says so."""
+    """The machine that an entry of a published round ran on; ``None`` if none of ``machines`` says so."""
     return next(
         (each for each in machines for name in each.published_as if name.names(organization or "", system or "")), None
     )

@@ -1,4 +1,4 @@
-"""The facts of machines in words: a page of one with its sources, and a table of many."""
+"""The facts of machines in words: a page for one with its sources, and a table of many."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def facts_page(machine: Machine) -> str:
 
 
 def source_lines(number: int, source: Source) -> list[str]:
-    """Address and date of a source, on two lines where one would be too wide. An address is not broken."""
+    """Address and date of a source, on two lines if one would be too wide. Addresses are not broken."""
     line = f"[{number}] {source.url}, read {source.read}"
     return [line] if len(line) <= WIDTH - 2 else [f"[{number}] read {source.read}:", source.url]
 
@@ -72,7 +72,7 @@ def storage_words(storage: Storage) -> str:
 
 
 def machines_table(machines: Sequence[Machine]) -> str:
-    """What a node of each machine has, under a line that says of what each column is; ``?`` where it is unknown."""
+    """What a node of each machine has, below a text that explains the columns; ``?`` if it is unknown."""
     rows = [
         [each.name, number(each.nodes), accelerator_words(each), number(each.peak_16bit_tflop_s),
          number(each.accelerator_memory_gb_s), number(each.network_gb_s), room_words(each),
@@ -104,7 +104,7 @@ def number(value: float | None) -> str:
 
 
 def accelerator_words(machine: Machine) -> str:
-    """Number and model of the accelerators of a node, or its processors where it has none."""
+    """Number and model of the accelerators of a node, or its processors if it has none."""
     if machine.accelerators == 0:
         return machine.processor or "?"
     return f"{number(machine.accelerators)} {machine.accelerator or '?'}"

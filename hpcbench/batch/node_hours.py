@@ -1,8 +1,8 @@
 """Node-hours that a run has used, by attempts of its job, from what its folder and its scheduler know.
 
-An attempt lasts from the first lines of its script to their end. One that was killed wrote no end: the scheduler's
-accounting says it, where there is one, else the last that its training wrote down, as a lower bound. What nobody knows
-is unknown, and not zero.
+An attempt lasts from the first lines of its script to the script's end. A killed attempt recorded no end: it is taken
+from the scheduler's accounting, if there is one, else from the last time that its training recorded, as a lower bound.
+What cannot be found is unknown, not zero.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from hpcbench.results.tables import table, wrapped
 
 UNKNOWN = "unknown"
 NEAR_S = 120.0
-"""A job's start in the accounting and the first lines of its script are so near each other, clocks included."""
+"""Most seconds between a job's start in the accounting and the first lines of its script, clock offsets included."""
 
 
 @dataclass(frozen=True)
 class Used:
-    """Node-hours of one attempt; ``seconds`` is unset where nobody knows, and a lower bound with ``at_least``."""
+    """Node-hours of one attempt; ``seconds`` is ``None`` if unknown, and a lower bound with ``at_least``."""
 
     number: int
     job_id: str
@@ -39,19 +39,19 @@ class Used:
 
     @property
     def node_hours(self) -> float | None:
-        """``None`` where it is unknown."""
+        """Node-hours of the attempt; ``None`` if unknown."""
         return None if self.seconds is None else self.nodes * self.seconds / 3600
 
 
 @dataclass(frozen=True)
 class NodeHours:
-    """Node-hours of a run, by attempts of its job. There are none where no job has begun."""
+    """Node-hours of a run, by attempts of its job; no attempts if no job has begun."""
 
     attempts: tuple[Used, ...] = ()
 
     @property
     def total(self) -> float | None:
-        """Of all attempts that are known; ``None`` where none is."""
+        """Sum over all attempts whose node-hours are known; ``None`` if none are."""
         known = [each.node_hours for each in self.attempts if each.node_hours is not None]
         return sum(known) if known else None
 
@@ -95,13 +95,13 @@ def used(folder: Path, *, running: bool = False, ask_scheduler: bool = True) -> 
 
 
 def trained_s(folder: Path, hold: Hold, following: float) -> float | None:
-    """How long an attempt was at work at least, by the last that its training wrote down."""
+    """Least seconds that an attempt worked, from the last time that its training recorded; ``None`` without one."""
     ends = [each.ended for each in Attempts.read(folder).attempts if hold.began <= each.started < following]
     return max(ends) - hold.began if ends else None
 
 
 def accounted_s(hold: Hold) -> float | None:
-    """How long an attempt lasted by the scheduler's accounting; ``None`` where it does not say."""
+    """Seconds that an attempt lasted by the scheduler's accounting; ``None`` if it does not say."""
     try:
         starts = find_scheduler(hold.scheduler).elapsed_s(hold.job_id, ask)
     except UnreachableError:
@@ -111,7 +111,7 @@ def accounted_s(hold: Hold) -> float | None:
 
 
 def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str = "run") -> str:
-    """Node-hours used by several runs, or jobs, without asking schedulers; empty where no job has begun."""
+    """Node-hours used by several runs, or jobs, without asking schedulers; empty if no job has begun."""
     at_work = set(running)
     runs = [used(each, running=each in at_work, ask_scheduler=False) for each in folders]
     begun = [each for each in runs if each.attempts]
@@ -128,7 +128,7 @@ def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str
 
 
 def by_attempt(runs: Iterable[NodeHours]) -> str:
-    """What first attempts used, second ones, and so on, behind a total; empty where there are first ones alone."""
+    """What first attempts used, second ones, and so on, to follow a total; empty if there are only first ones."""
     numbered: dict[int, list[Used]] = {}
     for each in (attempt for run in runs for attempt in run.attempts):
         numbered.setdefault(each.number, []).append(each)

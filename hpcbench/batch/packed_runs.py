@@ -1,7 +1,7 @@
-"""Runs of a study that one job makes, side by side: what the job's record says of them.
+"""Runs of a study that one job makes, side by side: what the job's record says about them.
 
 The record (``job.json``) is written before the job is submitted, so that the runs are known to belong to this job
-wherever the command that submits it is killed.
+whenever the submitting command is killed.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from staging.number_options import MOST_PER_NODE
 
 @dataclass(frozen=True)
 class PackedRuns:
-    """The runs of one job, which lies in ``STUDY/jobs/NUMBER``; their folders are ``STUDY/runs/NAME``."""
+    """The runs of one job, whose folder is ``STUDY/jobs/NUMBER``; their folders are ``STUDY/runs/NAME``."""
 
     words: Mapping[str, tuple[str, ...]]
-    """By name: what follows ``hpcbench train``, run folder and threads apart."""
+    """By run: the words after ``hpcbench train``, except run folder and threads."""
     side_by_side: int = field(metadata=within(1, MOST_PER_NODE))
     """Runs at once; the others follow as places become free."""
     processes: int = field(default=1, metadata=within(1, MOST_RANKS))
-    """Of each run."""
+    """Processes of each run."""
     gpus: int = field(default=0, metadata=within(0, MOST_RANKS))
     """Accelerators of each run."""
     keep: bool = False
     """Whether runs that are done keep their checkpoints and large files."""
     launchers: tuple[tuple[str, ...], ...] = ()
-    """What starts the ranks of each of the runs side by side, on nodes of its own; unset: all share the job's node."""
+    """For each of the runs side by side, what starts its ranks on its own nodes; unset: all share the job's node."""
     cores: int = field(default=0, metadata=within(0, MOST_PER_NODE))
-    """Of each process, where there are launchers."""
+    """Cores of each process, if there are launchers."""
     further_words: tuple[str, ...] = ()
-    """What every attempt of a run is asked beside ``words``."""
+    """Words for every attempt of a run, besides ``words``."""
 
     def as_dict(self) -> dict[str, Any]:
         """As the record of the job has it."""
@@ -49,7 +49,7 @@ class _Record:
 
 
 def packed_runs(folder: Path, record: str = "job.json") -> PackedRuns | None:
-    """The runs that the job in ``folder`` packs; ``None`` where it is a job of one run, or there is none.
+    """The runs that the job in ``folder`` packs; ``None`` if it is a job of one run, or if there is no job.
 
     Raises ``DataError`` for a record that is damaged.
     """

@@ -15,7 +15,7 @@ from hpcbench.batch.site import Site
 
 TITLE = "PBS"
 PREFIX = "#PBS"
-SHELL = "/bin/bash -l"  # the job does not get the environment of who submits it
+SHELL = "/bin/bash -l"  # the job does not get the submitter's environment
 COMMAND = "qsub"
 JOB_ID = '"${PBS_JOBID%%.*}"'
 JOB_VARIABLE = "PBS_JOBID"
@@ -59,7 +59,7 @@ def submit_command(script: str, mark: str) -> list[str]:
 
 
 def parse_id(printed: str) -> str:
-    """``123.server``, as it is."""
+    """``123.server``, unchanged."""
     last = (printed.strip().splitlines() or [""])[-1].strip()
     return last if last[:1].isdigit() else ""
 
@@ -67,11 +67,11 @@ def parse_id(printed: str) -> str:
 UNHEARD = re.compile(
     r"cannot connect|connection|timed? ?out|no server|not respond|communicat|end of file|errno", re.IGNORECASE
 )
-"""In what commands say when the server did not hear them, or its answer was lost."""
+"""In the errors of commands that did not reach the server, or whose answer was lost."""
 
 
 def is_refusal(reply: Reply) -> bool:
-    """``qsub`` ends with another code than 0 and says why; of a lost connection it does, too."""
+    """``qsub`` ends with a code other than 0 and says why; it does the same for a lost connection."""
     return reply.exit_code not in (0, None) and bool(reply.errors.strip()) and UNHEARD.search(reply.errors) is None
 
 
@@ -85,7 +85,7 @@ UNKNOWN_ID = re.compile(r"unknown job id:? *(\S*)", re.IGNORECASE)
 
 
 def query(job_ids: Sequence[str], ask: Ask) -> Known:
-    """From ``qstat``, ended jobs included. It names ids that it does not know, and ends with 153 for them."""
+    """From ``qstat``, which includes ended jobs. It names ids that it does not know, and ends with 153 for them."""
     reply = described(ask, *job_ids)
     named = {number(found) for found in UNKNOWN_ID.findall(reply.errors)}
     if reply.exit_code != 0 and not named:
@@ -94,7 +94,7 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
     known = {each: found[number(each)] for each in job_ids if number(each) in found}
     silent = [each for each in job_ids if each not in known and number(each) not in named]
     if silent:
-        raise UnreachableError(f"qstat says nothing of job {silent[0]}: {reply.words[:200]}")
+        raise UnreachableError(f"qstat says nothing about job {silent[0]}: {reply.words[:200]}")
     return {job_id: found for job_id, found in known.items() if found is not None}
 
 
@@ -103,12 +103,12 @@ NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE
 
 
 def described(ask: Ask, *job_ids: str) -> Reply:
-    """What ``qstat`` tells of jobs, ended ones included."""
+    """What ``qstat`` says about jobs, ended ones included."""
     return with_history(ask, "qstat", "-f", "-F", "json", *job_ids)
 
 
 def with_history(ask: Ask, command: str, *words: str) -> Reply:
-    """What a command says, of ended jobs, too, where the server remembers them."""
+    """What a command says, also about ended jobs if the server remembers them."""
     reply = ask([command, "-x", *words])
     return ask([command, *words]) if reply.exit_code != 0 and NO_HISTORY.search(reply.errors) else reply
 
@@ -128,7 +128,7 @@ def jobs_of(reply: Reply) -> dict[str, Any]:
 
 
 def status(job: dict[str, Any]) -> JobStatus:
-    """Of one job as ``qstat`` describes it."""
+    """The status of one job as ``qstat`` describes it."""
     letter, code = job.get("job_state", ""), job.get("Exit_status")
     if letter in STATES:
         return JobStatus(STATES[letter], str(job.get("comment", "")) if STATES[letter] == "waiting" else "", "qstat")
@@ -139,10 +139,10 @@ def status(job: dict[str, Any]) -> JobStatus:
 
 
 def find(mark: str, ask: Ask) -> list[str]:
-    """By a variable of jobs in the queue, or ended: of the user's own, since ``qstat`` would tell of everybody's."""
+    """By a variable of the user's queued and ended jobs; ``qstat`` by itself would list everybody's."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError) as error:  # before Python 3.13, and from then on
+    except (KeyError, OSError) as error:  # KeyError before Python 3.13, OSError since
         raise UnreachableError("qselect -u needs the name of this user, who has none here; set LOGNAME") from error
     own = with_history(ask, "qselect", "-u", user)
     if own.exit_code != 0:
@@ -157,14 +157,14 @@ def find(mark: str, ask: Ask) -> list[str]:
 
 
 def has_mark(variables: Any, mark: str) -> bool:
-    """Whether a job has the variable; as a text in some versions, as names and values in others."""
+    """Whether a job has the variable; some versions give variables as a text, others as names and values."""
     if isinstance(variables, dict):
         return bool(variables.get("HPCBENCH_MARK") == mark)
     return f"HPCBENCH_MARK={mark}" in str(variables).split(",")
 
 
 def elapsed_s(job_id: str, ask: Ask) -> Starts:
-    """From ``qstat``, of the job's last start."""
+    """From ``qstat``, for the job's last start."""
     reply = described(ask, job_id)
     found: Starts = []
     for job in jobs_of(reply).values() if reply.exit_code == 0 else []:

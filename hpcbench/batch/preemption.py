@@ -1,4 +1,4 @@
-"""Whether Slurm takes the nodes of this job away, and whether it has put the job into the queue again by itself."""
+"""Whether Slurm takes the nodes of this job away, and whether it has itself queued the job again."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import subprocess
 from collections.abc import Mapping
 
 PREEMPTED = re.compile(r"\bJobState=PREEMPTED\b|\bPreemptTime=\d")
-"""In the answer of ``scontrol``; ``PreemptTime`` is ``None`` in a job that goes on."""
+"""In the answer of ``scontrol``; ``PreemptTime`` is ``None`` for a job that continues."""
 RESTARTS = re.compile(r"\bRestarts=(\d+)")
 """In the answer of ``scontrol``: how often the job was queued again, which grows before its processes end."""
 
 
 def was_preempted(environ: Mapping[str, str], limit_s: float = 3.0) -> bool:
-    """Whether Slurm preempts the job of this environment, with a grace time, as its controller says.
+    """Whether Slurm preempts the job of this environment, with a grace time, according to its controller.
 
-    Not so outside of Slurm, and where the controller, or the command ``scontrol``, does not answer in ``limit_s``.
+    False outside Slurm, and if the controller, or the command ``scontrol``, does not answer within ``limit_s``.
     """
     return PREEMPTED.search(job_record(environ, limit_s)) is not None
 
@@ -23,14 +23,14 @@ def was_preempted(environ: Mapping[str, str], limit_s: float = 3.0) -> bool:
 def was_requeued(environ: Mapping[str, str], limit_s: float = 10.0) -> bool:
     """Whether Slurm has queued the job of this environment again: preempted without a grace time, or a node failed.
 
-    Not so outside of Slurm, and where the controller does not answer in ``limit_s``.
+    False outside Slurm, and if the controller does not answer within ``limit_s``.
     """
     restarts = RESTARTS.search(job_record(environ, limit_s))
     return restarts is not None and int(restarts[1]) > int(environ.get("SLURM_RESTART_COUNT") or 0)
 
 
 def job_record(environ: Mapping[str, str], limit_s: float) -> str:
-    """What the controller says of the job of this environment, in one line; empty where it says nothing."""
+    """What the controller says about the job of this environment, in one line; empty if it says nothing."""
     job = environ.get("SLURM_JOB_ID", "")
     if not job:
         return ""

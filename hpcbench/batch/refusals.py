@@ -1,4 +1,4 @@
-"""What a scheduler or a launcher cannot be asked for: refused in one line, since it would be dropped without a word."""
+"""Options that a scheduler or a launcher cannot take: refused in one line, since they would be dropped silently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "memory_gib": "jobs with jsrun have whole nodes, and so all memory of each; leave it out",
     },
 }
-"""Options of a request by scheduler or launcher, and why it has no use for them and what to use instead."""
+"""Options of a request by scheduler or launcher, with why it cannot use them and what to use instead."""
 
 
 def refuse_unused(site: Site, request: JobRequest) -> None:

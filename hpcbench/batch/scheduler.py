@@ -1,7 +1,7 @@
 """What a scheduler is to this package: a module with these constants and functions, and what its answers mean.
 
-A scheduler that answers says of each job how it is, or that it does not know it. One that cannot be asked says
-neither: ``UnreachableError``, after which nothing may be submitted that may be in its queue already.
+A scheduler that answers gives the state of each job, or says that it does not know the job. One that cannot be asked
+does neither and raises ``UnreachableError``; after that, nothing may be submitted that may already be in its queue.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class JobStatus:
     state: JobState
     reason: str = ""
     source: str = ""
-    """The command that said so, or ``run folder``."""
+    """The command that reported it, or ``run folder``."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a command of a scheduler printed; ``exit_code`` is ``None`` where it did not answer in time."""
+    """What a command of a scheduler printed; ``exit_code`` is ``None`` if it did not answer in time."""
 
     exit_code: int | None
     printed: str
@@ -44,12 +44,12 @@ class Reply:
 
 
 Ask = Callable[[Sequence[str]], Reply]
-"""Runs a command. Raises ``UnreachableError`` where there is no such command."""
+"""Runs a command. Raises ``UnreachableError`` if there is no such command."""
 Known = dict[str, JobStatus]
 """The jobs that a scheduler knows, by the ids with which it was asked."""
 
 Starts = list[tuple[float | None, float]]
-"""Of each start of a job: when, in seconds since 1970 (``None`` where that is not said), and how many seconds."""
+"""For each start of a job: when, in seconds since 1970 (``None`` if not reported), and how many seconds it lasted."""
 
 
 class UnreachableError(Exception):
@@ -57,7 +57,7 @@ class UnreachableError(Exception):
 
 
 class Scheduler(Protocol):
-    """A module for each scheduler has these."""
+    """The members that the module of each scheduler has."""
 
     @property
     def TITLE(self) -> str:
@@ -65,7 +65,7 @@ class Scheduler(Protocol):
 
     @property
     def PREFIX(self) -> str:
-        """Begins a line of the script for it."""
+        """Begins a line of the script that the scheduler reads."""
 
     @property
     def SHELL(self) -> str:
@@ -73,7 +73,7 @@ class Scheduler(Protocol):
 
     @property
     def COMMAND(self) -> str:
-        """The command that a machine with it has."""
+        """A command that every machine with this scheduler has."""
 
     @property
     def JOB_ID(self) -> str:
@@ -81,7 +81,7 @@ class Scheduler(Protocol):
 
     @property
     def JOB_VARIABLE(self) -> str:
-        """The environment variable that has the id within the job; empty where there is none."""
+        """The environment variable that has the id within the job; empty if there is none."""
 
     @property
     def ATTEMPT(self) -> str:
@@ -93,7 +93,7 @@ class Scheduler(Protocol):
 
     @property
     def WARNS(self) -> bool:
-        """Whether it sends the signal before the time limit."""
+        """Whether the scheduler itself sends the signal before the time limit."""
 
     @property
     def READS_INPUT(self) -> bool:
@@ -105,26 +105,26 @@ class Scheduler(Protocol):
     def resubmit_lines(self) -> list[str]:
         """Shell lines that start the job once more when this attempt has ended; the last one's exit code counts.
 
-        Where that is another job, they write what the scheduler prints of it into ``$hold.next``.
+        If that is another job, they write what the scheduler prints about it into ``$hold.next``.
         """
 
     def submit_command(self, script: str, mark: str) -> list[str]:
         """The command that submits ``script``, in its folder."""
 
     def parse_id(self, printed: str) -> str:
-        """The id of the job that was submitted; empty where there is none."""
+        """The id of the job that was submitted; empty if there is none."""
 
     def is_refusal(self, reply: Reply) -> bool:
-        """Whether the job was refused for certain, so that no queue has it."""
+        """Whether the job was certainly refused, so that no queue has it."""
 
     def query(self, job_ids: Sequence[str], ask: Ask) -> Known:
-        """The jobs of these that it knows, by one command where it can. Raises ``UnreachableError``."""
+        """Those of the jobs that it knows, with one command if possible. Raises ``UnreachableError``."""
 
     def find(self, mark: str, ask: Ask) -> list[str]:
         """Ids of the jobs of this user that were submitted with ``mark``, oldest first. Raises ``UnreachableError``."""
 
     def elapsed_s(self, job_id: str, ask: Ask) -> Starts:
-        """How long each start of a job lasted, by the accounting; none where it does not know. ``UnreachableError``."""
+        """How long each start of a job lasted, by the accounting; empty if unknown. Raises ``UnreachableError``."""
 
     def cancel_command(self, job_id: str) -> list[str]:
         """The command that cancels."""

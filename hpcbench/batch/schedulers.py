@@ -14,13 +14,13 @@ from staging.bounds import shown
 from staging.errors import InputError
 
 SCHEDULERS: dict[str, Scheduler] = {"slurm": slurm, "pbs": pbs, "lsf": lsf, "flux": flux, "local": local}
-"""Those of the suite."""
+"""The schedulers of the suite."""
 
 
 def find_scheduler(name: str) -> Scheduler:
     """The scheduler called ``name``.
 
-    Raises ``InputError`` that suggests the nearest one where there is none, or says what is wrong with a plug-in.
+    Raises ``InputError`` for an unknown name, with the nearest one, and for a plug-in, with what is wrong with it.
     """
     point = plugins.find(plugins.SCHEDULERS, name, SCHEDULERS)
     if point is not None:
@@ -41,7 +41,7 @@ def scheduler_names() -> list[str]:
 
 
 def usable_schedulers() -> Iterator[Scheduler]:
-    """All but the plug-ins that cannot be used."""
+    """All schedulers except plug-ins that cannot be used."""
     for name in scheduler_names():
         try:
             yield find_scheduler(name)
@@ -51,7 +51,7 @@ def usable_schedulers() -> Iterator[Scheduler]:
 
 
 def faults(module: Any) -> list[str]:
-    """What a module lacks of ``Scheduler``, or has otherwise, in words."""
+    """What a module lacks of ``Scheduler``, or has in another form, in words."""
     found = []
     for name, wanted in vars(Scheduler).items():
         if name.startswith("_"):

@@ -1,25 +1,25 @@
 """The script of a job: a pure function of the job, the site and the scheduler.
 
-What every script promises, on every scheduler (tests hold each to it):
+What every script promises, on every scheduler (tests check each promise):
 
-1. Its folder is the run folder. It is submitted there, and logs, record and results lie there. The command runs where
+1. Its folder is the run folder. It is submitted there, and logs, record and results are there. The command runs where
    ``hpcbench submit`` ran, so that relative paths mean the same.
-2. It asks for nodes x ranks x cores x accelerators as the job says, and starts exactly one process per rank, each with
+2. It requests nodes x ranks x cores x accelerators as the job says, and starts exactly one process per rank, each with
    a block of cores of its own.
-3. Python starts once for each rank. All ranks first look (``hpcbench train --check-job``) and end the job within a
-   minute, with the reason, where ranks, nodes, cores, accelerators or node-local storage are not what was asked for.
+3. Python starts once for each rank. All ranks first check (``hpcbench train --check-job``) and end the job within a
+   minute, with the reason, if ranks, nodes, cores, accelerators or node-local storage are not what was requested.
 4. One job and attempt at a time works in the run folder. A script that finds it held ends with exit code 4 and a line
-   (``hpcbench jobs --take``), and has touched nothing. When it ends, it writes that down.
+   (``hpcbench jobs --take``), and has touched nothing. When a script ends, it records that.
 5. ``warn_s`` before the time limit the ranks get SIGUSR1, write a checkpoint and end. A run that was interrupted, by
-   this, by preemption or by the end of a node, as its folder tells (``hpcbench jobs --interrupted``), is put into the
-   queue again (requeued where users may, submitted anew elsewhere), at most ``attempts`` times in all, and continues
-   from its checkpoint. One that was cancelled is not.
-6. What was staged to a node is removed from it, the Python environment (``--bring-environment``) too.
-7. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as of every command.
-   A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once; where these
-   have nodes of their own, it starts the ranks of each of them as a step of the job.
-8. No text of a user reaches the shell unquoted. In node-local path and environment ``$NAME`` is replaced, and nothing
-   else.
+   this, by preemption or by the failure of a node, according to its folder (``hpcbench jobs --interrupted``), is queued
+   again (requeued if users may, otherwise submitted again), at most ``attempts`` times in all, and continues from its
+   checkpoint. A cancelled run is not.
+6. What was staged to a node is removed from it, including the Python environment (``--bring-environment``).
+7. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as for every command.
+   A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once; if the runs
+   have nodes of their own, it starts the ranks of each run as a step of the job.
+8. No text of a user reaches the shell unquoted. In the node-local path and the environment ``$NAME`` is replaced, and
+   nothing else.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from staging.errors import InputError
 from staging.ranks.signals import WARNING_VARIABLE
 
 PAUSES_S = (0, 5, 20, 60, 120)
-"""Before each try to queue an interrupted job again: a controller that is started anew is away for a minute or two."""
+"""Pauses before each try to queue an interrupted job again: a controller that restarts is away for a minute or two."""
 
 
 def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
-    """The whole script. Raises ``InputError`` for a path or a word in it that is not UTF-8."""
+    """The whole script. Raises ``InputError`` if a path or a word in it is not UTF-8."""
     head = [f"#!{scheduler.SHELL}", *(f"{scheduler.PREFIX} {line}" for line in scheduler.directives(job, site)), ""]
     parts = [
         about(job, site), place(job, site, scheduler), software(job), programs(job, site), hold(job, site),
@@ -57,7 +57,7 @@ def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether UTF-8 can have ``text``; names of files with other bytes have surrogates in their place."""
+    """Whether UTF-8 can encode ``text``; file names with other bytes have surrogates in their place."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -66,7 +66,7 @@ def is_utf8(text: str) -> bool:
 
 
 def about(job: Job, site: Site) -> list[str]:
-    """What it is, for people."""
+    """Comments that describe the job to people."""
     gpus = f" and {job.gpus_per_rank} GPU{'s' if job.gpus_per_rank > 1 else ''}" if job.gpus_per_rank else ""
     size = (
         f"{job.nodes} x {job.ranks_per_node} ranks (nodes x each) of {job.cores_per_rank} cores{gpus}, at most "
@@ -77,7 +77,7 @@ def about(job: Job, site: Site) -> list[str]:
 
 
 def place(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
-    """Where, and the attempt number."""
+    """The folders, the job's id and the attempt number."""
     return [
         "set -euo pipefail",
         "cancelled=",
@@ -90,11 +90,11 @@ def place(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
 
 
 def software(job: Job) -> list[str]:
-    """Modules and environment; this Python's own folder has mpiexec, too, where pip has installed one."""
+    """Modules and environment; this Python's own folder also has mpiexec if pip has installed one."""
     lines = [f"module use {quoted(path)}" for path in job.module_paths]
     lines += [f"module load {quoted(name)}" for name in job.modules]
     if lines:
-        # Scripts of sites' modules use variables that may not be set.
+        # The scripts of sites' modules use variables that may be unset.
         lines = ["set +u", *lines, "set -u"]
     beside = PurePath(job.command[0]).parent
     return [
@@ -107,7 +107,7 @@ def software(job: Job) -> list[str]:
 
 
 def programs(job: Job, site: Site) -> list[str]:
-    """What starts ranks, what they run, and where they find room."""
+    """What starts the ranks, what they run, and their node-local folder."""
     launcher = LAUNCHERS[site.launcher]
     once = replace(job, ranks_per_node=1, gpus_per_rank=0)
     inside = [word.replace("{image}", job.image) for word in site.container.split()] if job.image else []
@@ -124,12 +124,12 @@ def programs(job: Job, site: Site) -> list[str]:
 
 
 def node_folder(job: Job) -> str:
-    """Where a rank finds its node's storage; nodes that are simulated on one have a folder each."""
+    """Where a rank finds its node's storage; each node that is simulated on a real one has a folder of its own."""
     return '"$local_path"' if job.simulated_nodes is None else '"$local_path/{node}"'
 
 
 def hold(job: Job, site: Site) -> list[str]:
-    """Take the run folder, or end; and write down when the script ends, however it does."""
+    """Take the run folder, or end; record when the script ends, in whatever way."""
     return [
         "# One job and attempt at a time works in the run folder; another one ends here.",
         'hold=$("${hpcbench[@]}" jobs --take "$job_id" --attempt "$attempt" --process "$$" \\',
@@ -139,7 +139,7 @@ def hold(job: Job, site: Site) -> list[str]:
 
 
 def environment(job: Job) -> list[str]:
-    """The Python environment on the nodes, from which the ranks run."""
+    """Copy the Python environment to the nodes, so that the ranks run from there."""
     if not job.bring_environment:
         return []
     folder = f"{job.local_path.rstrip('/')}/hpcbench-$job_id-python"
@@ -154,7 +154,7 @@ def environment(job: Job) -> list[str]:
 
 
 def asked_for(job: Job) -> str:
-    """What all ranks first look for; storage is tried where it stages to."""
+    """The option for what all ranks check first; they test storage where the job stages to."""
     asked = f"--check-job ranks={job.ranks},nodes={job.nodes},cores={job.cores_per_rank},gpus={job.gpus_per_rank}"
     return f"{asked},local_gib={job.local_gib:.6g}" if job.stages and job.local_gib else asked
 
@@ -168,7 +168,7 @@ def training(job: Job, scheduler: Scheduler) -> list[str]:
         settings.append(f"--staging.destination {node_folder(job)}")
     if job.simulated_nodes is not None:
         settings.append(f"--parallel.simulated_nodes {job.simulated_nodes}")
-    # In the foreground, since it would signal the launcher twice otherwise, and a second signal ends a run at once.
+    # In the foreground: `timeout` would otherwise signal the launcher twice, and a second signal ends a run at once.
     left_s = f'"$(({job.time_s - job.warn_s} - SECONDS))"'
     limit = "" if scheduler.WARNS else f"timeout --foreground --signal=USR1 --preserve-status {left_s} "
     title = 'echo "hpcbench: job $job_id, attempt $attempt, $(date)"'
@@ -196,14 +196,14 @@ def training(job: Job, scheduler: Scheduler) -> list[str]:
 
 
 def ending(job: Job, scheduler: Scheduler) -> list[str]:
-    """Leave the nodes as they were, and start again if the time was over."""
+    """Leave the nodes as they were, and queue the job again if the run was interrupted."""
     lines = []
     if job.stages and job.simulated_nodes is not None:
         clean = '"${hpcbench[@]}" stage --clean "$node" && rmdir "$node" || true'
         lines = [f'for node in "$local_path"/*; do {clean}; done', 'rmdir "$local_path" || true']
     elif job.stages:
         lines = ['"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true']
-        if "{" not in job.local_path:  # else it is another folder on each node, which only hpcbench fills in
+        if "{" not in job.local_path:  # with braces it differs between nodes, and only hpcbench can fill it in
             lines.append('"${launch_per_node[@]}" rmdir "$local_path" || true')
     again = [f"    {line}" for line in scheduler.resubmit_lines()]
     if job.bring_environment:
@@ -223,5 +223,5 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
 
 
 def words(them: list[str] | tuple[str, ...]) -> str:
-    """Words for the shell."""
+    """Words quoted for the shell."""
     return " ".join(quoted(word) for word in them)

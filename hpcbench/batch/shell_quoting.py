@@ -1,4 +1,4 @@
-"""Words that are fit to stand in a job script: quoted, or refused where a scheduler would read them unquoted."""
+"""Words that are safe in a job script: quoted, or refused if a scheduler would read them unquoted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import PurePath
 from staging.errors import InputError
 
 DIRECTIVE = re.compile(r"[A-Za-z0-9_.,:@%+=/&|!*()\[\]{}^~-]*")
-"""What a scheduler's own line may hold: nothing that ends it, is expanded, or opens a quotation."""
+"""What a scheduler's directive may hold: nothing that ends it, is expanded, or opens a quotation."""
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -49,7 +49,7 @@ def quoted(word: str | PurePath) -> str:
 
 
 def expanded(text: str, *, unset: bool = False) -> str:
-    """A word in which the shell replaces ``$NAME`` and nothing else; ``unset``: also where no such variable is set."""
+    """A word in which the shell replaces ``$NAME`` and nothing else; ``unset``: also if the variable is not set."""
     if not VARIABLE.search(text):
         return quoted(text)
     parts, last = [], 0
@@ -74,7 +74,7 @@ def time_s(what: str, text: str) -> int:
     else:
         raise InputError(f"{what} ({text!r}) must be a time such as 01:30:00, 90m, 2h, or minutes")
     if not found:
-        raise InputError(f"{what} ({text!r}) must be longer than nothing")
+        raise InputError(f"{what} ({text!r}) must be longer than 0")
     return found
 
 

@@ -1,8 +1,8 @@
-"""What a site is to a job: its scheduler, launcher and nodes, and what it wants to read in a script.
+"""What a site is to a job: its scheduler, launcher and nodes, and what it expects in a script.
 
-A profile is a YAML file with the fields of ``Site``. It says how to submit; what the nodes are stands in the file of
-the machine that it names (``hpcbench.batch.machine``), or in ``node``, with the fields of ``Node``, where there is no
-such file. Profiles of the suite lie in ``profiles/``, made from the sites' public pages; a user's own lie in the folder
+A profile is a YAML file with the fields of ``Site``. It says how to submit. The nodes are described in the file of the
+machine that it names (``hpcbench.batch.machine``) or, if there is no such file, in ``node``, with the fields of
+``Node``. Profiles of the suite are in ``profiles/``, made from the sites' public pages; a user's own are in the folder
 that ``HPCBENCH_SITES`` names, or in ``~/.config/hpcbench/sites``, and come first. Packages that register themselves in
 ``hpcbench.machines`` have such a folder, too.
 """
@@ -30,17 +30,17 @@ from staging.errors import InputError
 LauncherName = Literal["srun", "pals", "mpich", "openmpi", "jsrun", "flux"]
 PROFILES = Path(__file__).parent / "profiles"
 SCHEDULERS = ("slurm", "pbs", "lsf", "flux", "local")
-"""Those of the suite; further ones are plug-ins."""
+"""The schedulers of the suite; plug-ins provide others."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A compute node as a job asks for it; ``None`` where a profile does not know."""
+    """A compute node as a job asks for it; ``None`` if a profile does not say."""
 
     cores: int | None = field(default=None, metadata=within(1, 10**6))
     """Physical cores that a job may use."""
     threads_per_core: int = field(default=1, metadata=within(1, 64))
-    """What the scheduler counts for each of them."""
+    """How many the scheduler counts for each core."""
     gpus: int = field(default=0, metadata=within(0, 1024))
     """Accelerators, as programs count them (an AMD MI250X is two)."""
     gpu: str = ""
@@ -58,9 +58,9 @@ class Site:
     launcher: LauncherName
     node: Node = field(default_factory=Node)
     machine: Machine | None = None
-    """Facts of the machine, which ``node`` is made from; a profile names its file."""
+    """Facts of the machine, from which ``node`` is made; a profile names its file."""
     pages: tuple[str, ...] = ()
-    """Addresses of the public pages that this was made from."""
+    """Addresses of the public pages that the profile was made from."""
     checked: str = ""
     """Date on which they were read."""
     local_path: str = "/tmp"  # noqa: S108 - a place that every node has
@@ -70,23 +70,23 @@ class Site:
     """Partition or queue of a job that names none."""
     qos: str = ""
     constraint: str = ""
-    """Slurm's ``--constraint``, or what PBS has beside the numbers in ``select``."""
+    """Slurm's ``--constraint``, or what PBS takes besides the numbers in ``select``."""
     max_time: str = ""
     """Longest time of a job there, HH:MM:SS."""
     most_jobs: int | None = field(default=None, metadata=within(1, 10**6))
-    """Jobs of a study that are in the queue at once, where ``--jobs`` does not say; absent: all of them."""
+    """Jobs of a study that are in the queue at once, unless ``--jobs`` says otherwise; absent: all of them."""
     whole_nodes: bool = False
-    """Jobs have their nodes to themselves anyway, so that cores, memory and GPUs are not asked for."""
+    """Whether jobs always have their nodes to themselves, so that they need not request cores, memory and GPUs."""
     gpu_request: Literal["gpus-per-node", "gpus-per-task", "gres", "none"] = "gpus-per-node"
-    """How Slurm is asked for GPUs."""
+    """How to request GPUs from Slurm."""
     gpu_mode: Literal["shared", "exclusive_process"] = "shared"
     """LSF's mode of GPUs."""
     gpu_bind: str = ""
-    """The launcher's word for which GPUs a rank sees or is near to; empty: all of the node."""
+    """The launcher's word for which GPUs a rank sees or is close to; empty: all of the node."""
     cpu_bind: str = ""
-    """The launcher's word for cores, where it is not one block of cores for each rank.
+    """The launcher's word for binding cores, if it is not one block of cores for each rank.
 
-    A list or a mask (with a colon) is for a rank on each GPU, and not used for another number of ranks.
+    A list or a mask (with a colon) is for one rank on each GPU, and is not used for another number of ranks.
     """
     mpi: str = ""
     """Slurm's ``--mpi``; empty: the site's default."""
@@ -101,7 +101,7 @@ class Site:
     """What a user of the site should know, in a sentence or two."""
 
     def __post_init__(self) -> None:
-        """Raise ``InputError`` for a value that could not stand in a script."""
+        """Raise ``InputError`` for an unknown scheduler, and for a value that a script cannot hold."""
         schedulers = [*SCHEDULERS, *plugins.names(plugins.SCHEDULERS)]
         if self.scheduler not in schedulers:
             raise InputError(
@@ -117,7 +117,7 @@ class Site:
 
 
 def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
-    """Where profiles are looked for: the user's own, which hide others of their names, those of packages, the suite's.
+    """The folders of profiles: the user's own, which hides others of the same name, those of packages, the suite's.
 
     A package that cannot be found is left out; ``check_packages`` says so.
     """
@@ -131,7 +131,7 @@ def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
 
 
 def package_folder(name: str) -> Path:
-    """The folder of a package that registers itself as ``name``. Raises ``InputError`` where it cannot be found."""
+    """The folder of a package that registers itself as ``name``. Raises ``InputError`` if it cannot be found."""
     point = plugins.find(plugins.MACHINES, name)
     if point is None:
         raise InputError(f"no package registers itself as '{shown(name)}' in {plugins.MACHINES}; install it")
@@ -145,13 +145,13 @@ def check_packages() -> None:
 
 
 def known_sites(environ: Mapping[str, str] | None = None) -> dict[str, Path]:
-    """Profiles by name; the user's own hide those of the suite. Raises ``InputError`` for two of one name."""
+    """Profiles by name; the user's own hide those of the suite. Raises ``InputError`` for two of the same name."""
     places = folders(environ)
     return {name: the_file(name, "site", places) for name in yaml_files(places)}
 
 
 def find_site(name: str, environ: Mapping[str, str] | None = None) -> Site:
-    """The site called ``name``, or of the profile in the file ``name``. Raises ``InputError`` for none or a bad one."""
+    """The site called ``name``, or that of the profile file ``name``. Raises ``InputError`` for none or a bad one."""
     places = folders(environ)
     known = yaml_files(places)
     if name in known:
@@ -177,7 +177,7 @@ def read_site(path: Path, environ: Mapping[str, str] | None = None) -> Site:
 
 
 def machine_of(values: Tree, path: Path, environ: Mapping[str, str] | None) -> Machine | None:
-    """The machine that a profile names, taken out of its values; ``None`` where it names none."""
+    """Take the machine that a profile names out of its values; ``None`` if it names none."""
     name = values.pop("machine", None)
     if name is None:
         return None

@@ -24,7 +24,7 @@ READS_INPUT = False
 
 
 def directives(job: Job, site: Site) -> list[str]:
-    """The lines for ``sbatch``. The signal goes to the ranks and not to the script."""
+    """The lines for ``sbatch``. The signal goes to the ranks, not to the script."""
     lines = [
         f"--job-name={job.mark}", f"--comment={job.mark}", "--output=job-%j.log", "--open-mode=append",
         f"--nodes={job.nodes}",
@@ -67,11 +67,11 @@ UNHEARD = re.compile(
     r"message (receive|send)|end of file|insane",
     re.IGNORECASE,
 )
-"""In what commands say when the controller did not hear them, or its answer was lost."""
+"""In the errors of commands that did not reach the controller, or whose answer was lost."""
 
 
 def is_refusal(reply: Reply) -> bool:
-    """``sbatch`` ends with 1 and says why; of a message that was lost it does, too, and the job may be queued."""
+    """``sbatch`` ends with 1 and says why; it does the same for a lost message, after which the job may be queued."""
     return reply.exit_code not in (0, None) and "error" in reply.errors and UNHEARD.search(reply.errors) is None
 
 
@@ -88,7 +88,7 @@ NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting_storage/n
 
 
 def query(job_ids: Sequence[str], ask: Ask) -> Known:
-    """From the queue, which has jobs for some minutes after their end, and from the accounting.
+    """From the queue, which keeps jobs for some minutes after their end, and from the accounting.
 
     ``squeue`` leaves out an unknown id among several, and ends with 1 for one alone.
     """
@@ -102,7 +102,7 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
 
 
 def accounted(job_ids: Sequence[str], ask: Ask) -> Known:
-    """What the accounting knows of jobs that the queue has forgotten; nothing where a machine has none."""
+    """What the accounting knows about jobs that the queue has forgotten; empty if the machine has no accounting."""
     command = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,ExitCode"]
     try:
         reply = ask([*command, f"--jobs={','.join(job_ids)}"])
@@ -127,7 +127,7 @@ def parse(reply: Reply, source: str) -> Known:
 
 
 def find(mark: str, ask: Ask) -> list[str]:
-    """By the name and the comment of jobs in the queue: some sites have a use of their own for one of them."""
+    """By the name and the comment of jobs in the queue, since some sites use one of them for themselves."""
     reply = ask(["squeue", "--noheader", "--me", "--states=all", "--sort=i", "--format=%i|%j|%k"])
     if reply.exit_code != 0:
         raise UnreachableError(f"squeue: {reply.words}")

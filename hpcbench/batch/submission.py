@@ -1,10 +1,9 @@
-"""Hands a job to its scheduler, asks for its status, and cancels it.
+"""Hand a job to its scheduler, ask for its status, and cancel it.
 
-What is about to be submitted is written down first, into ``job.json`` of the run folder, without an id. Only an
-explicit refusal removes it. Where the answer is lost (this process was killed, or the scheduler did not answer) the
-job may or may not be in the queue: it is found again by a mark that it carries, or by the id that its script writes
-into the folder, and until then nothing is submitted for this folder. The same holds for the job that an attempt hands
-over to.
+Before a job is submitted, it is recorded in ``job.json`` of the run folder, without an id. Only an explicit refusal
+removes the record. If the answer is lost (this process was killed, or the scheduler did not answer), the job may or may
+not be in the queue: it is found again by a mark that it carries, or by the id that its script writes into the folder,
+and until then nothing is submitted for this folder. The same holds for the job that an attempt hands over to.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
 LIMIT_S = 60
-"""How long a scheduler may take to answer."""
+"""Seconds that a scheduler may take to answer."""
 SETTLED_S = 300
-"""A submission without an answer may reach the queue so much later, when every message has timed out."""
+"""A submission without an answer may reach the queue up to this much later; then every message has timed out."""
 MOST_IDS = 500
-"""Jobs in one question: command lines have an end."""
+"""Most jobs in one query, since the length of a command line is limited."""
 
 
 class UnansweredError(InputError):
-    """It is not known whether a job is in the queue; nothing was removed."""
+    """Raised if it is not known whether a job is in the queue; nothing was removed."""
 
 
 def submit(job: Job, site: Site) -> JobHandle:
     """Write the script into the run folder and submit it there.
 
-    Raises ``InputError`` where there is no such scheduler, the folder holds something already or is taken by another
-    submission meanwhile, or the job is refused, which leaves the folder empty; ``UnansweredError`` where the answer was
-    lost.
+    Raises ``InputError`` if the scheduler is unknown or not on this machine, if the folder is not empty or another
+    submission takes it meanwhile, or if the job is refused, which leaves the folder empty; ``UnansweredError`` if the
+    answer is lost.
     """
     scheduler = find_scheduler(site.scheduler)
     if shutil.which(scheduler.COMMAND) is None:
@@ -97,7 +96,7 @@ def submit(job: Job, site: Site) -> JobHandle:
 
 
 def prepare(job: Job, record: dict[str, Any], script: str) -> None:
-    """Take the folder by ``record``, then write the script. Raises ``InputError`` for a folder that is taken."""
+    """Take the folder by writing ``record``, then write the script. Raises ``InputError`` if the folder is taken."""
     make_folder(job.folder)
     part = job.folder / f".{RECORD}.{os.getpid()}.{job.mark[-8:]}"
     if (job.folder / RECORD).exists():
@@ -119,7 +118,7 @@ def prepare(job: Job, record: dict[str, Any], script: str) -> None:
 
 
 def write_script(job: Job, script: str) -> None:
-    """Write the script beside the record. Raises ``InputError`` where another submission has taken the folder since."""
+    """Write the script beside the record. Raises ``InputError`` if another submission has taken the folder since."""
     path = job.folder / SCRIPT
     if is_of_mark(job.folder, job.mark):
         write_atomic(path, script)
@@ -140,12 +139,12 @@ def give_up(before: JobHandle, aside: Path) -> None:
 
 
 def taken(folder: Path) -> InputError:
-    """A run folder that another submission has, or that something else lies in."""
+    """The error for a run folder that another submission has taken, or that holds something else."""
     return InputError(f"run folder {folder} exists and is not empty; give another --run-dir")
 
 
 def is_of_mark(folder: Path, mark: str) -> bool:
-    """Whether the folder is that submission's: no other one has given it up, and taken the folder itself."""
+    """Whether the folder still belongs to the submission with ``mark``: no other one has given it up and taken over."""
     return mark_of(folder / RECORD) == mark
 
 
@@ -155,10 +154,10 @@ def job_status(job: JobHandle) -> JobStatus:
 
 
 def job_statuses(jobs: Sequence[JobHandle]) -> list[JobStatus]:
-    """The status of each job, by one question to each scheduler (of at most 500 jobs).
+    """The status of each job, with one query to each scheduler for every 500 jobs.
 
-    A job that its scheduler has forgotten is judged by its folder. ``unknown`` where the scheduler cannot be asked, or
-    a submission is without an answer and too young to be given up.
+    A job that its scheduler has forgotten is judged by its folder. The status is ``unknown`` if the scheduler cannot be
+    asked, or if a submission has no answer and is too recent to be given up.
     """
     found: dict[Path, JobStatus] = {}
     for name in dict.fromkeys(job.scheduler for job in jobs):
@@ -171,7 +170,7 @@ def job_statuses(jobs: Sequence[JobHandle]) -> list[JobStatus]:
 
 
 def settled(job: JobHandle) -> tuple[JobHandle, JobStatus | None]:
-    """The job with its id; where it has none and cannot be found, its status instead."""
+    """The job with its id and ``None``; if it has no id and cannot be found, the job and its status."""
     if job.job_id:
         return job, None
     scheduler = find_scheduler(job.scheduler)
@@ -192,7 +191,7 @@ def settled(job: JobHandle) -> tuple[JobHandle, JobStatus | None]:
 
 
 def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:
-    """What the scheduler ``name`` says of jobs with ids; of those that it has forgotten, what their folders say."""
+    """What the scheduler ``name`` says about jobs with ids; for jobs that it has forgotten, what their folders say."""
     found: dict[Path, JobStatus] = {}
     for start in range(0, len(jobs), MOST_IDS):
         some = jobs[start : start + MOST_IDS]
@@ -207,10 +206,10 @@ def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:
 
 
 def followed(job: JobHandle, ended: JobStatus) -> JobStatus:
-    """The status of the run of a job that has ended: of the job that it handed over to, where there is one."""
+    """The status of a run whose job has ended: that of the job that it handed over to, if there is one."""
     scheduler = find_scheduler(job.scheduler)
     newest = newest_id(job.folder, scheduler)
-    if newest and newest != job.job_id:  # it was handed over after the handle was read
+    if newest and newest != job.job_id:  # the run was handed over after the handle was read
         return job_status(replace(job, job_id=newest))
     hold = newest_hold(job.folder)
     announced = None if hold is None else continuation(job.folder, hold)
@@ -232,7 +231,7 @@ def followed(job: JobHandle, ended: JobStatus) -> JobStatus:
 
 
 def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:
-    """The status of a job that has ended by what its run says: an exit code of 3 is no failure, but a missed target."""
+    """The status of an ended job according to its run: an exit code of 3 is a missed target, not a failure."""
     if status is None:
         try:
             return by_folder(path)
@@ -251,7 +250,7 @@ def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:
 
 
 def by_folder(path: Path) -> JobStatus:
-    """What the run itself left to tell."""
+    """The status according to the files that the run left."""
     folder = RunFolder(path)
     if not folder.summary.exists():
         said = failure_reason(read_job_log(path))
@@ -265,7 +264,7 @@ def by_folder(path: Path) -> JobStatus:
 
 
 def cancel(job: JobHandle) -> None:
-    """Ask the scheduler to end the job. Raises ``InputError`` if it does not take it."""
+    """Ask the scheduler to end the job. Raises ``InputError`` if it does not accept that."""
     job, status = settled(job)
     if status is not None:
         raise InputError(f"the job of {job.folder} cannot be cancelled: {status.reason}")
@@ -278,7 +277,7 @@ def cancel(job: JobHandle) -> None:
 
 
 def ask(command: Sequence[str], folder: Path | None = None, text: str = "") -> Reply:
-    """Run a command of a scheduler, in ``folder``, with ``text`` as its input. Raises ``UnreachableError`` for none."""
+    """Run a scheduler's command in ``folder``, with ``text`` as input. Raises ``UnreachableError`` if it is missing."""
     if shutil.which(command[0]) is None:
         raise UnreachableError(f"'{command[0]}' is not on PATH")
     try:

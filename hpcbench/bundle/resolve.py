@@ -1,4 +1,4 @@
-"""Finds and fetches the wheels of a bundle with pip's own resolver, in place of the machine that they are for."""
+"""Finds and fetches the wheels of a bundle with pip's own resolver, on behalf of the machine that they are for."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from staging.bounds import shown
 from staging.errors import InputError
 
 ROUNDS = 5
-"""Times that pip is asked for requirements which it overlooked; each brings new ones at most."""
+"""How many times pip is asked for requirements that it overlooked; a round may reveal new ones."""
 LABEL = "+site"
-"""Part of a stand-in's version, so that it is not taken for the package of that version on the index."""
+"""Part of a stand-in's version, so that it is not confused with the package of that version on the index."""
 UNREACHABLE = re.compile(
     r"NewConnectionError|ConnectTimeout|ReadTimeout|Connection refused|connection broken|Max retries exceeded|"
     r"Name or service not known|Temporary failure in name resolution|ProxyError|timed out|not a valid index|SSLError",
@@ -31,11 +31,11 @@ def fetch_wheels(own: Wheel, extras: tuple[str, ...], target: Target, site: Mapp
     """Fetch every wheel that ``own`` needs on ``target`` into a folder below ``folder``.
 
     Args:
-        own: the wheel of hpcbench itself, which is among those of the result.
+        own: the wheel of hpcbench itself, which is part of the result.
         extras: optional groups of dependencies.
         site: a version of each package that the site has itself, which the others must agree with.
 
-    Raises ``InputError`` where no index can be reached, or where there is no such set.
+    Raises ``InputError`` if no index can be reached, or if there is no such set.
     """
     more: list[str] = []
     for number in range(ROUNDS):
@@ -70,12 +70,12 @@ def download(
 
 
 def extras_text(extras: tuple[str, ...]) -> str:
-    """Such as ``[energy,fast]``."""
+    """The extras as a requirement has them, such as ``[energy,fast]``."""
     return f"[{','.join(extras)}]" if extras else ""
 
 
 def run_pip(words: list[str], what: str) -> None:
-    """Run pip quietly. Raises ``InputError`` in one line for what it cannot do; ``what`` is what it is for."""
+    """Run pip quietly. Raises a one-line ``InputError`` for what it cannot do; ``what`` is what the call is for."""
     if importlib.util.find_spec("pip") is None:
         raise InputError(f"{sys.executable} has no pip, which finds the wheels; run: python -m ensurepip")
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", *words]
@@ -85,7 +85,7 @@ def run_pip(words: list[str], what: str) -> None:
 
 
 def explain(output: str, what: str) -> str:
-    """One line for the failure that pip reported in many."""
+    """One line for the failure that pip reported in many lines."""
     errors = [line.removeprefix("ERROR: ").strip() for line in output.splitlines() if line.startswith("ERROR: ")]
     if UNREACHABLE.search(output):
         return (

@@ -1,7 +1,7 @@
 """Installs the wheels of a bundle beside the site's own torch, numpy and MPI, which stay as they are.
 
 In a bundle this file is ``install.py``. It runs on the site's Python and needs nothing but the bundle: no hpcbench, no
-network. ``install.sh`` has verified the checksums and the version of Python before.
+network. ``install.sh`` has already verified the checksums and the version of Python.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Load the site's modules first, so that `python3` has torch. DIR must be new or e
 
 @dataclass(frozen=True)
 class Found:
-    """What the site has, and what of that does not fit: a line each."""
+    """What the site has, and what does not fit: a line each."""
 
     lines: list[str]
     problems: list[str]
     absent: list[str]
-    """Packages that the site may have itself, and has not: the bundle's are installed."""
+    """Packages that the site may have itself but does not: the bundle's are installed."""
 
 
 def main(argv: list[str]) -> int:
-    """Look, install, and look at what was installed; returns 0, or 2 where something does not fit."""
+    """Look, install, and look at what was installed; returns 0, or 2 if something does not fit."""
     args = parse(argv)
     facts = json.loads((HERE / "bundle.json").read_text(encoding="utf-8"))
     found = look(facts)
@@ -114,7 +114,7 @@ def look(facts: dict[str, Any]) -> Found:
 
 
 def machine_problems(facts: dict[str, Any]) -> list[str]:
-    """What of the machine the wheels are not made for."""
+    """The properties of the machine that the wheels are not made for."""
     problems = []
     machine, needed = platform.machine(), facts["architecture"]
     if machine != needed:
@@ -132,7 +132,7 @@ def machine_problems(facts: dict[str, Any]) -> list[str]:
 
 
 def installed(name: str) -> tuple[str | None, str]:
-    """Version and folder of a package that can be imported here; else no version and the reason."""
+    """Version and folder of a package that can be imported here; otherwise no version and the reason."""
     try:
         module = importlib.import_module(name)
         return str(module.__version__), str(Path(str(module.__file__)).parent)
@@ -141,7 +141,7 @@ def installed(name: str) -> tuple[str | None, str]:
 
 
 def in_range(version: str, needed: str) -> bool:
-    """Whether the release of a version is in a range; builds of sites call themselves ``2.6.0a0+nv25.1``."""
+    """Whether the release of a version is in a range; a site's build may be ``2.6.0a0+nv25.1``."""
     sys.path.insert(0, str(next((HERE / "wheels").glob("packaging-*.whl"))))
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
@@ -167,18 +167,18 @@ def install(kind: str, folder: Path, facts: dict[str, Any], found: Found) -> Non
     finally:
         if not done:
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_IGN)  # who asks twice would leave half of the folder
+                signal.signal(number, signal.SIG_IGN)  # a second signal would leave half of the folder
             shutil.rmtree(folder, ignore_errors=True)
     say_how_to_use(folder, path)
 
 
 def prepare(kind: str, folder: Path) -> Path:
-    """Make the folder; returns the Python that pip runs on and that what is installed will run on."""
+    """Make the folder; returns the Python that pip runs on and that the installed packages will run on."""
     if kind != "venv":
         folder.mkdir(parents=True, exist_ok=True)
         return Path(sys.executable)
     venv.EnvBuilder(system_site_packages=True, with_pip=False, symlinks=True).create(folder)
-    if sys.prefix != sys.base_prefix:  # a virtual environment of the site: the new one stands on it, too
+    if sys.prefix != sys.base_prefix:  # a virtual environment of the site: the new one builds on it, too
         below = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
         lines = [f"import site; site.addsitedir({path!r})\n" for path in below]
         own = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
@@ -198,7 +198,7 @@ def run_pip(python: Path, kind: str, folder: Path, absent: list[str], facts: dic
     pinned = (HERE / "pinned.txt").read_text(encoding="utf-8").splitlines()
     lines = [line for line in pinned if line.partition("==")[0] not in kept]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    environment |= {"PIP_CONFIG_FILE": os.devnull}  # a site's settings may name indexes, or a folder of their own
+    environment |= {"PIP_CONFIG_FILE": os.devnull}  # a site's settings may name indexes, or their own folder
     with tempfile.TemporaryDirectory() as scratch:
         listed = Path(scratch) / "pinned.txt"
         listed.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -227,7 +227,7 @@ print(json.dumps([{name: version(name) for name in pinned}, places]))
 def verify(python: Path, path: str, facts: dict[str, Any], found: Found) -> None:
     """Look at the installation with the Python that runs it: the site's packages are where they were.
 
-    Raises ``InstallError`` where hpcbench cannot be imported, or torch or numpy is another one.
+    Raises ``InstallError`` if hpcbench cannot be imported, or torch or numpy is another one.
     """
     pinned = [name for name in facts["packages"] if name in found.absent or name not in facts["site_or_bundle"]]
     words = [str(python), "-c", LOOK_AGAIN, json.dumps([pinned, list(facts["site"])])]

@@ -1,4 +1,4 @@
-"""The source tree of hpcbench: where it is, what of it is packed, and the wheel that is built from it."""
+"""The source tree of hpcbench: where it is, which parts are packed, and the wheel that is built from it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PACKED = (
     "benchmarks", "containers", "contrib", "docs", "hpcbench", "mkdocs.yml", "noxfile.py", "pyproject.toml", "staging",
     "tests",
 )  # fmt: skip
-"""What a clone holds; run folders and datasets beside these stay out."""
+"""What a clone contains; run folders and datasets beside these are left out."""
 LEFT_OUT = ("__pycache__", "*.egg-info", "*.pyc")
 
 
 def find_source(folder: Path | None) -> Path:
-    """The source tree at ``folder``; by default that of this very package, or else the current folder.
+    """The source tree at ``folder``; by default that of this package, or else the current folder.
 
-    Raises ``InputError`` where there is none.
+    Raises ``InputError`` if there is none.
     """
     places = [folder] if folder else [Path(hpcbench.__file__).resolve().parents[1], Path.cwd()]
     found = next((place for place in places if (place / "pyproject.toml").is_file()), None)
@@ -46,7 +46,7 @@ def find_source(folder: Path | None) -> Path:
 
 
 def read_project(source: Path) -> dict[str, Any]:
-    """The table ``project`` of a source tree. Raises ``InputError`` where it cannot be read."""
+    """The table ``project`` of a source tree. Raises ``InputError`` if it cannot be read."""
     path = source / "pyproject.toml"
     try:
         project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
@@ -65,7 +65,7 @@ def lowest_version(project: dict[str, Any], name: str) -> str:
 
 
 def copy_source(source: Path, tree: Path) -> None:
-    """Copy the source to the new folder ``tree``, without what is made from it."""
+    """Copy the source to the new folder ``tree``, without files that are generated from it."""
     tree.mkdir()
     for name in PACKED:
         entry = source / name
@@ -76,7 +76,7 @@ def copy_source(source: Path, tree: Path) -> None:
 
 
 def pack(folder: Path, out: Path, level: int = 6) -> None:
-    """Write a folder as a tar archive, compressed by gzip, that says nothing of who packed it."""
+    """Write a folder as a tar archive, compressed with gzip, that says nothing about who packed it."""
     with tarfile.open(out, "w:gz", compresslevel=level) as archive:
         archive.add(folder, folder.name, filter=anonymous)
 
@@ -89,7 +89,7 @@ def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def build_wheel(tree: Path, folder: Path) -> Wheel:
-    """Build the wheel of a copy of the source, which is changed by that, into ``folder``."""
+    """Build the wheel of a copy of the source into ``folder``; the build changes the copy."""
     isolation = ["--no-build-isolation"] if builds_here(tree) else []
     run_pip(["wheel", "--no-deps", *isolation, "--wheel-dir", str(folder), str(tree)], f"the wheel of {DISTRIBUTION}")
     (path,) = folder.glob("*.whl")
@@ -97,7 +97,7 @@ def build_wheel(tree: Path, folder: Path) -> Wheel:
 
 
 def builds_here(tree: Path) -> bool:
-    """Whether all that builds the wheel is installed here, so that pip need not fetch it."""
+    """Whether everything that builds the wheel is installed here, so that pip need not fetch it."""
     needed = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     try:
         return all(each.specifier.contains(version(each.name)) for each in map(Requirement, needed))

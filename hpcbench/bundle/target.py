@@ -22,7 +22,7 @@ class Target:
 
     @property
     def tag(self) -> str:
-        """Such as ``cp312``."""
+        """The tag of this Python, such as ``cp312``."""
         return f"cp{self.python.replace('.', '')}"
 
     def __str__(self) -> str:
@@ -37,12 +37,12 @@ class Target:
         ]
 
     def pip_options(self) -> list[str]:
-        """The options by which pip looks for wheels of this target, whatever it runs on itself."""
+        """The options with which pip looks for wheels of this target, whatever it runs on itself."""
         platforms = [word for tag in self.platforms() for word in ("--platform", tag)]
         return ["--implementation", "cp", "--python-version", self.python, "--abi", self.tag, *platforms]
 
     def markers(self) -> dict[str, str]:
-        """The variables of environment markers (PEP 508) there; of a patch level that is not known, the first."""
+        """The variables of environment markers (PEP 508) there; the patch level is not known, so it is the first."""
         return {
             "implementation_name": "cpython",
             "implementation_version": f"{self.python}.0",

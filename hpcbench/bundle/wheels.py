@@ -18,7 +18,7 @@ from staging.errors import InputError
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel and the part of its metadata that decides what must lie beside it."""
+    """A wheel and the part of its metadata that decides what must be installed with it."""
 
     path: Path
     name: str
@@ -28,12 +28,12 @@ class Wheel:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
         return self.path.stat().st_size
 
 
 def read_wheel(path: Path) -> Wheel:
-    """The metadata of a wheel. Raises ``InputError`` where it has none that can be read."""
+    """The metadata of a wheel. Raises ``InputError`` if it has no readable metadata."""
     try:
         with zipfile.ZipFile(path) as archive:
             entry = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -53,7 +53,7 @@ def read_wheels(folder: Path) -> dict[str, Wheel]:
 def write_stand_in(folder: Path, name: str, version: str) -> Path:
     """Write a wheel that has a name and a version, and neither files nor dependencies.
 
-    With it, a resolver takes a package as there that is not to be fetched, nor anything that this package alone needs.
+    With it, a resolver treats the package as installed, and fetches neither it nor anything that it alone needs.
     """
     stem = f"{name}-{version}"
     files = {

@@ -1,4 +1,4 @@
-"""Whether what was promised is met: committed values against the valid runs of their size."""
+"""Whether commitments are met: committed values against the valid runs of their size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Verdict = Literal["met", "missed", "open"]
 
 @dataclass(frozen=True)
 class Accepted:
-    """A commitment and what became of it."""
+    """A commitment and its verdict."""
 
     commitment: Commitment
     verdict: Verdict
@@ -23,12 +23,12 @@ class Accepted:
 
 
 def judge(campaign: Campaign, results: Sequence[SizeResult]) -> list[Accepted]:
-    """Every commitment of a campaign; ``open`` where too few runs are valid to tell."""
+    """Judge every commitment of a campaign; ``open`` if too few runs are valid to tell."""
     return [judge_one(campaign, each, results) for each in campaign.acceptance]
 
 
 def judge_one(campaign: Campaign, promise: Commitment, results: Sequence[SizeResult]) -> Accepted:
-    """One commitment."""
+    """Judge one commitment."""
     scenario = next(each for each in campaign.scenarios if each.name == promise.scenario)
     unit = UNITS[scenario.metric.what]
     limit = promise.value * (1 + promise.tolerance)

@@ -1,4 +1,4 @@
-"""A command's work on a campaign: all its entries, checked before the first is made, and then the report."""
+"""What a command does on a campaign: check all entries before the first is made, make them, and write the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from staging.errors import InputError
 
 
 def run_campaign(entries: Sequence[Entry], path: Path, options: ExecutionOptions, *, dry_run: bool) -> int:
-    """Make what is missing of the entries in the folder ``path``, and the report where nothing is under way.
+    """Make the missing runs of the entries in the folder ``path``, and the report if none is under way.
 
     Returns the exit code. Raises ``InputError`` for what the rules or the machine forbid, before anything is made, and
     ``Aborted`` for a signal.
@@ -47,7 +47,7 @@ def run_campaign(entries: Sequence[Entry], path: Path, options: ExecutionOptions
 
 
 def make_entries(entries: Sequence[Entry], folder: CampaignFolder, options: ExecutionOptions, *, dry_run: bool) -> bool:
-    """Make what is missing of all entries; whether something of them is still under way. See ``make_entry``."""
+    """Make the missing runs of all entries; returns whether any is still under way. See ``make_entry``."""
     under_way = False
     for entry in entries:
         mark = "rehearsal of " if entry.rehearsal else ""

@@ -1,4 +1,4 @@
-"""Whether the settings of a run are those that a category allows, and which rule refuses what is not."""
+"""Whether a category allows the settings of a run, and which rule refuses a setting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_SPEED = (
     "train.max_steps", "train.checkpoint_every", "train.checkpoint_async", "train.keep_checkpoints",
     "train.baselines", "train.page",
 )  # fmt: skip
-"""Settings of these groups that do not, or that have a rule of their own: batch, precision, seeds."""
+"""Settings of ``DECIDING`` that do not decide it, or that have a rule of their own: batch, precision, seeds."""
 OPTIONS = frozenset(f"optim.{name}" for name in own_settings(OptimConfig()))
 """Options that some optimizers have."""
 
@@ -36,12 +36,12 @@ class Refusal:
     setting: str
     value: Any
     words: str
-    """What the category does with it: ``fixes optim.lr at 0.0055``."""
+    """What the category does with the setting: ``fixes optim.lr at 0.0055``."""
     rule: str
 
 
 def category_of(campaign: Campaign, name: str | None) -> Category:
-    """The category called ``name``; the first where none is named. Raises ``InputError``."""
+    """The category called ``name``; the first if ``name`` is ``None``. Raises ``InputError``."""
     if name is None:
         return campaign.categories[0]
     found = {each.name: each for each in campaign.categories}
@@ -59,7 +59,7 @@ def scenario_of(campaign: Campaign, name: str) -> Scenario:
 
 
 def rule_for(scenario: Scenario, category: Category, setting: str) -> SettingRule | None:
-    """The rule that holds for a setting: the one that names it longest; ``None`` where none does."""
+    """The rule that holds for a setting: the one with the longest matching name; ``None`` if none matches."""
     best: tuple[int, SettingRule] | None = None
     for rule in scenario.rules:
         if rule.categories and category.name not in rule.categories:
@@ -76,12 +76,12 @@ def is_deciding(setting: str) -> bool:
 
 
 def value_of(config: RunConfig, setting: str) -> Any:
-    """The value behind a dotted name."""
+    """The value of a dotted name."""
     return reduce(getattr, setting.split("."), config)
 
 
 def effective(config: RunConfig, setting: str) -> Any:
-    """The value behind a dotted name; of an option that is unset the optimizer's own default."""
+    """The value of a dotted name; for an unset option, the optimizer's own default."""
     value = value_of(config, setting)
     if value is None and setting.startswith("optim."):
         return options_of(config.optim).get(setting.removeprefix("optim."))
@@ -89,12 +89,12 @@ def effective(config: RunConfig, setting: str) -> Any:
 
 
 def is_default(config: RunConfig, setting: str) -> bool:
-    """Whether it is an option of an optimizer that has its own default, as that of another optimizer may be."""
+    """Whether a setting is an optimizer's option at its own default, which may differ between optimizers."""
     return setting in OPTIONS and value_of(config, setting) is None
 
 
 def refusals(scenario: Scenario, category: Category, config: RunConfig, base: RunConfig) -> Iterator[Refusal]:
-    """What of ``config`` the category does not allow; ``base`` is the configuration of the campaign itself."""
+    """The settings of ``config`` that the category refuses; ``base`` is the configuration of the campaign itself."""
     for setting, _ in known_keys(type(config)):
         value, own = effective(config, setting), effective(base, setting)
         if setting in ("train.target", "train.max_epochs"):
@@ -124,7 +124,7 @@ def not_free(category: Category, setting: str) -> bool:
 
 
 def broken(rule: SettingRule, value: Any) -> str:
-    """What a bounded setting must be, where ``value`` is not; else empty. Every number of a list is held to it."""
+    """What a bounded setting must be, if ``value`` is not; else empty. Every number of a list must be within bounds."""
     if rule.choices:
         return "" if str(value) in rule.choices else " or ".join(rule.choices)
     for _, number in numbers(value):
@@ -148,7 +148,7 @@ def check_category(
     campaign: Campaign, scenario: Scenario, category: Category, config: RunConfig, base: RunConfig,
     given: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
-    """Raise ``InputError`` in one line, which names the rule, for the first setting that the category refuses.
+    """Raise a one-line ``InputError`` that names the rule, for the first setting that the category refuses.
 
     ``given`` are the dotted settings of the command line.
     """
@@ -168,7 +168,7 @@ def check_category(
 
 
 def shown(value: Any) -> str:
-    """A value as it would be typed."""
+    """A value as a user would type it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

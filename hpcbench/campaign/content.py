@@ -1,4 +1,4 @@
-"""The content of a campaign's response, from the folders of its runs, and its lines of text."""
+"""The content of a campaign's response, from the folders of its runs, and its text."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Content:
     """Each scenario that has runs, with its sizes and its rows."""
     acceptance: tuple[Accepted, ...]
     packages: tuple[str, ...]
-    """What the runs say of the packages that they ran."""
+    """What the runs say about the packages that they used."""
 
 
 def read_content(folder: CampaignFolder, definition: Definition) -> Content:
-    """What the folder has. Raises ``InputError`` where no run is done."""
+    """Read the content of the folder. Raises ``InputError`` if no run is done."""
     results = read_results(folder, definition)
     if not any(result.runs for result in results):
         reasons = [reason for result in results for reason in result.failed]
@@ -51,7 +51,7 @@ def read_content(folder: CampaignFolder, definition: Definition) -> Content:
         installation_words(installed(RunFolder(folder.study(result.category, result.scenario).run(run.name))))
         for result in results for run in result.runs
     }  # fmt: skip
-    # The sizes of a rehearsal are none that anybody committed to.
+    # Nobody has committed to values for the sizes of a rehearsal.
     acceptance = () if definition.rehearsal else tuple(judge(campaign, results))
     return Content(campaign, definition.rehearsal, tuple(scenarios), acceptance, tuple(sorted(packages)))
 
@@ -80,7 +80,7 @@ def scenario_heading(content: Content, scenario: Scenario) -> str:
 
 
 def size_lines(content: Content, results: Sequence[SizeResult]) -> list[str]:
-    """The figure of each size in a sentence, what is missing of it, and why runs do not count."""
+    """For each size a sentence with its figure and the runs it lacks, and why runs do not count."""
     lines = []
     for result in results:
         metric = result.scenario.metric
@@ -99,7 +99,7 @@ def size_lines(content: Content, results: Sequence[SizeResult]) -> list[str]:
 
 
 def notes(content: Content) -> list[str]:
-    """Where the rules are from, what ran, and that nobody has verified it."""
+    """Where the rules are from, what ran, and that the results are not verified."""
     found = [f"Rules: {each.text}; {each.url}, read {each.read}." for each in content.campaign.sources]
     found += [f"Packages: {each}." for each in content.packages]
     found += [f"{scenario.name}: {note}" for scenario, _, _ in content.scenarios for note in scenario.notes]

@@ -1,4 +1,4 @@
-"""What a rule costs: epochs of a campaign's recipe against the fewest that are known at the same batch."""
+"""What a rule costs: epochs of a campaign's recipe against the fewest known at the same batch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hpcbench.results.units import epochs as epochs_words
 from hpcbench.results.units import significant
 
 WORTH_A_LINE = 1.05
-"""Epochs from this ratio to the fewest known on are a cost."""
+"""Epochs of at least this ratio to the fewest known are a cost."""
 WORDS = {"adamw": "AdamW", "adam": "Adam", "nvlamb": "LAMB", "lamb": "LAMB", "sgd": "SGD"}
-"""Optimizers as papers have them."""
+"""Names of optimizers as papers write them."""
 
 
 def best_known(application: str, batch: int) -> Recipe | None:
-    """The published recipe with the fewest epochs to the target at a global batch; ``None`` where there is none."""
+    """The published recipe with the fewest epochs to the target at a global batch; ``None`` if there is none."""
     found = [each for each in RECIPES if each.application == application and each.global_batch_size == batch
              and each.epochs is not None]  # fmt: skip
     return min(found, key=lambda each: each.epochs or 0.0, default=None)
@@ -40,7 +40,7 @@ def cost_lines(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[str]:
 
 
 def cost_line(scenario: Scenario, batch: int, who: str, optimizer: str, found: Sequence[float]) -> str:
-    """One sentence; empty where no recipe is known."""
+    """One sentence; empty if no recipe is known, or if all epochs are below ``WORTH_A_LINE`` times its own."""
     recipe = best_known(scenario.application, batch)
     if recipe is None or recipe.epochs is None:
         return ""
@@ -59,7 +59,7 @@ def cost_line(scenario: Scenario, batch: int, who: str, optimizer: str, found: S
 
 
 def recipe_line(scenario: Scenario) -> str:
-    """What is known of the batch that the rules fix, before any run; empty where nothing is."""
+    """What is known before any run about the batch that the rules fix; empty if nothing is."""
     batch = scenario.batch.global_size
     recipe = best_known(scenario.application, batch) if batch is not None and scenario.stop.target is not None else None
     if recipe is None or recipe.epochs is None:

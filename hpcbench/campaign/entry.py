@@ -1,4 +1,4 @@
-"""What a user wants of a campaign: a scenario in a category on a site, with settings; and what follows for its runs."""
+"""What a user wants from a campaign: a scenario in a category on a site, with settings, and the runs' configuration."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Entry:
 
     campaign: Campaign
     scenario: Scenario
-    """Of a rehearsal the scaled-down one (``rehearsed``)."""
+    """In a rehearsal, the scaled-down one (``rehearsed``)."""
     category: Category
     rehearsal: bool = False
     site: str = "local"
     nodes: tuple[int, ...] = ()
-    """Of each size."""
+    """Nodes of each size."""
     instance_nodes: int | None = None
-    """Of an instance of a throughput scenario."""
+    """Nodes of an instance of a throughput scenario."""
     preset: str | None = None
-    """Another than the scenario's, as far as the rules allow what it sets."""
+    """A preset other than the scenario's, as far as the rules allow what it sets."""
     global_batch: int | None = None
-    """Where the rules leave it open."""
+    """The global batch, if the rules leave it open."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Dotted settings of the user."""
     files: tuple[Path, ...] = ()
@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def application(self) -> Application:
-        """The scenario's."""
+        """The application of the scenario."""
         return find_application(self.scenario.application)
 
     @property
@@ -60,7 +60,7 @@ class Entry:
 
 
 def rehearsed(scenario: Scenario) -> Scenario:
-    """The scenario at the size of its rehearsal: the same rules, with its numbers and the preset ``smoke``."""
+    """The scenario at the size of its rehearsal: the same rules, with smaller numbers and the preset ``smoke``."""
     small = scenario.rehearsal
     local = small.local_batch if scenario.batch.local_size is not None else None
     return replace(
@@ -87,14 +87,14 @@ def own_settings(entry: Entry) -> dict[str, str]:
 
 
 def base_config(entry: Entry) -> RunConfig:
-    """The configuration of the campaign itself: its preset with its settings, nothing of the user's."""
+    """The configuration of the campaign itself: its preset with its settings, without the user's."""
     return resolve(entry.application, entry.scenario.preset, None, own_settings(entry))
 
 
 def run_settings(entry: Entry) -> dict[str, str]:
-    """Dotted settings of the runs on top of ``own_preset`` and the user's files; those of the user come last.
+    """Dotted settings of the runs on top of ``own_preset`` and the user's files; the user's settings come last.
 
-    A preset of the user's choice keeps its own recipe, as far as the rules allow that.
+    A preset that the user chose keeps its own recipe, as far as the rules allow that.
     """
     own = own_settings(entry)
     if entry.preset is not None:
@@ -103,9 +103,9 @@ def run_settings(entry: Entry) -> dict[str, str]:
 
 
 def run_config(entry: Entry) -> RunConfig:
-    """The configuration of the runs, but for what depends on their size.
+    """The configuration of the runs, except what depends on their size.
 
-    Raises ``InputError`` for a setting that the category forbids, which names the rule.
+    Raises an ``InputError`` that names the rule, for a setting that the category forbids.
     """
     refuse_decided_settings(entry)
     config = resolve(entry.application, entry.own_preset, list(entry.files), run_settings(entry))
@@ -120,7 +120,7 @@ def run_config(entry: Entry) -> RunConfig:
 
 
 def refuse_decided_settings(entry: Entry) -> None:
-    """Raise ``InputError`` for the seed, and for options of the batch that the rules decide."""
+    """Raise ``InputError`` for the seed, and for batch options that the rules decide."""
     if "train.seed" in entry.settings:
         raise InputError("--train.seed is for the campaign to draw, from the clock; leave it out")
     batch, name = entry.scenario.batch, entry.campaign.name
@@ -148,7 +148,7 @@ def refuse_decided_settings(entry: Entry) -> None:
 
 
 def global_batch_of(entry: Entry, config: RunConfig) -> int | None:
-    """The global batch of each run; ``None`` where the local one is fixed. Raises ``InputError`` for none."""
+    """The global batch of each run; ``None`` if the local one is fixed. Raises ``InputError`` if nothing gives one."""
     if entry.scenario.batch.local_size is not None:
         return None
     found = entry.scenario.batch.global_size or entry.global_batch or config.optim.base_batch_size
@@ -160,7 +160,7 @@ def global_batch_of(entry: Entry, config: RunConfig) -> int | None:
 def ladder(scenario: Scenario, nodes: tuple[int, ...]) -> tuple[int, ...]:
     """The sizes of a scenario from those that a user names: N alone makes the whole ladder.
 
-    Raises ``InputError`` for several that are not on one ladder.
+    Raises ``InputError`` for several sizes that are not on one ladder.
     """
     if not scenario.scales:
         return nodes

@@ -1,4 +1,4 @@
-"""The figures of the runs of a campaign by its metric, whether each run is valid, and the figure of a size."""
+"""The figures of a campaign's runs by its metric, whether each run is valid, and the figure of a size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CampaignRun:
 
     name: str
     nodes: int
-    """Of the run: of an instance, its own."""
+    """Nodes of the run; for an instance, its own."""
     number: int
     """Replicate, or instance, from 1."""
     accelerators: int
@@ -51,13 +51,13 @@ class CampaignRun:
     summary: Summary
     config: RunConfig
     value: float | None
-    """By the metric, in its unit; ``None`` where the run does not have it."""
+    """The run's figure by the metric, in its unit; ``None`` if the run has none."""
     faults: tuple[str, ...] = ()
-    """Why it does not count; empty: it is valid."""
+    """Why the run does not count; empty if it is valid."""
 
     @property
     def valid(self) -> bool:
-        """Whether it counts."""
+        """Whether the run counts."""
         return not self.faults and self.value is not None
 
 
@@ -70,17 +70,17 @@ class SizeResult:
     nodes: int
     runs: tuple[CampaignRun, ...]
     value: float | None
-    """By the metric's statistic over valid runs; ``None`` where there are too few."""
+    """The figure by the metric's statistic over valid runs; ``None`` if there are too few."""
     missing: int = 0
     """Runs that the rules ask for and that have not ended, or failed."""
     failed: tuple[str, ...] = ()
     """Why runs left no figures."""
     convergence: ConvergenceTest | None = None
-    """Of a category that is tested against reference convergence points, where there are enough runs."""
+    """The test against reference convergence points, if the category has one and there are enough runs."""
 
     @property
     def accelerators(self) -> int:
-        """Of all runs that are side by side."""
+        """Accelerators of all runs that are side by side."""
         each = self.runs[0].accelerators if self.runs else 0
         return each * len(self.runs) if self.scenario.throughput else each
 
@@ -147,7 +147,7 @@ def read_run(entry: Entry, base: RunConfig, path: Path, nodes: int, number: int)
 
 
 def value_of_run(metric: Metric, folder: RunFolder, record: RunRecord, summary: Summary) -> float | None:
-    """The figure of one run; of several instances together its own minutes."""
+    """The figure of one run; for an instance of several, its own minutes."""
     if metric.what == "seconds_per_step":
         return seconds_per_step(folder)
     if metric.what == "seconds_of_epochs":
@@ -168,7 +168,7 @@ def seconds_per_step(folder: RunFolder) -> float | None:
 
 
 def seconds_of_epochs(folder: RunFolder, epochs: int) -> float | None:
-    """From the start of the first epoch to the end of the last of ``epochs``; ``None`` where there are fewer.
+    """Seconds from the start of the first epoch to the end of the last of ``epochs``; ``None`` if there are fewer.
 
     An epoch ends with its evaluation, which the reference code logs within the epoch and hpcbench after it.
     """
@@ -208,7 +208,7 @@ def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder
 
 
 def installed(folder: RunFolder) -> dict[str, Any] | None:
-    """What a run says of the packages that it ran; ``None`` where it says nothing."""
+    """What a run says about the packages that it used; ``None`` if it says nothing."""
     try:
         found = json.loads(read_text(folder.environment))
     except (OSError, ValueError, DataError):
@@ -218,9 +218,9 @@ def installed(folder: RunFolder) -> dict[str, Any] | None:
 
 
 def convergence_of(entry: Entry, runs: Sequence[CampaignRun]) -> ConvergenceTest | None:
-    """The test of the runs of a size against the reference convergence points; ``None`` where there is none to make.
+    """The test of the runs of a size against the reference convergence points; ``None`` if none applies.
 
-    A rehearsal has other data, so that its epochs tell nothing.
+    A rehearsal has other data, so its epochs tell nothing.
     """
     ruleset, benchmark = entry.category.convergence_ruleset, entry.application.benchmark
     if not ruleset or entry.rehearsal or len(runs) < 3 or not has_points(benchmark, ruleset):
@@ -230,7 +230,7 @@ def convergence_of(entry: Entry, runs: Sequence[CampaignRun]) -> ConvergenceTest
 
 
 def judged(entry: Entry, runs: Sequence[CampaignRun]) -> list[CampaignRun]:
-    """The runs with what makes one of them invalid beside the others: a seed that another has."""
+    """The runs, with a fault for each that the others make invalid: its seed is another run's, too."""
     if "seeds" not in entry.scenario.validity:
         return list(runs)
     counts = Counter(run.summary.seed for run in runs)
@@ -241,7 +241,7 @@ def judged(entry: Entry, runs: Sequence[CampaignRun]) -> list[CampaignRun]:
 
 
 def figure(scenario: Scenario, runs: Sequence[CampaignRun], failed: int = 0) -> float | None:
-    """The figure of a size by the metric's statistic; ``None`` where its runs do not give one."""
+    """The figure of a size by the metric's statistic; ``None`` if its runs do not give one."""
     values = [run.value for run in runs if run.valid and run.value is not None]
     statistic = scenario.metric.statistic
     if statistic == "all":
@@ -256,7 +256,7 @@ def figure(scenario: Scenario, runs: Sequence[CampaignRun], failed: int = 0) -> 
 
 
 def minutes_of_all(scenario: Scenario, runs: Sequence[CampaignRun]) -> float | None:
-    """From the first start to the last stop of the instances that count, where these are enough."""
+    """Minutes from the first start to the last stop of the instances that count; ``None`` if there are too few."""
     records = [run.record for run in runs if run.valid]
     starts = [record.start_unix_s for record in records if record.start_unix_s is not None]
     stops = [record.start_unix_s + record.time_to_train_s for record in records
@@ -269,7 +269,7 @@ def minutes_of_all(scenario: Scenario, runs: Sequence[CampaignRun]) -> float | N
 def samples_per_s_per_accelerator(
     metric: Metric, value: float, accelerators: int, batch: int | None, samples: float | None, epochs: float | None
 ) -> float | None:
-    """The rate that a figure of the metric comes to; ``None`` where something is not known.
+    """The rate that follows from a figure of the metric; ``None`` if something is not known.
 
     ``batch`` is the global batch, ``samples`` those of an epoch, ``epochs`` those of the run, or of all instances.
     """

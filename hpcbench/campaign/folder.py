@@ -1,4 +1,4 @@
-"""The folder of a campaign: its rules as they were, and a study for each category and scenario."""
+"""The folder of a campaign: its rules as they were at the start, and a study for each category and scenario."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Definition:
 
 
 class CampaignFolder:
-    """``campaign.json``, ``CATEGORY/SCENARIO/``, which are studies, and what a report writes."""
+    """``campaign.json``, the studies ``CATEGORY/SCENARIO/``, and what a report writes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class CampaignFolder:
         return StudyFolder(self.path / category.name / scenario.name)
 
     def read(self) -> Definition | None:
-        """The definition; ``None`` where there is none. Raises ``DataError`` for one that cannot be read."""
+        """The definition; ``None`` if there is none. Raises ``DataError`` for one that cannot be read."""
         found = read_definition(self.definition, SCHEMA, "campaign")
         if found is None:
             return None
@@ -55,7 +55,7 @@ class CampaignFolder:
         return found
 
     def withdraw(self) -> None:
-        """Remove the definition where no study has begun, with the folders that are empty then."""
+        """Remove the definition if no study has begun, with the folders that are then empty."""
         if any(self.path.glob("*/*/study.json")):
             return
         self.definition.unlink(missing_ok=True)
@@ -64,7 +64,7 @@ class CampaignFolder:
                 path.rmdir()
 
     def begin(self, campaign: Campaign, rehearsal: bool) -> None:
-        """Write the definition into a new folder. Raises ``InputError`` where the folder is something else's."""
+        """Write the definition into a new folder. Raises ``InputError`` if the folder belongs to something else."""
         before = self.read()
         if before is None:
             if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):

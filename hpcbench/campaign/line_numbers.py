@@ -1,4 +1,4 @@
-"""The lines of the keys of a YAML file, for errors that name them."""
+"""The line numbers of the keys of a YAML file, for errors that name them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcbench.config.read_yaml import PlainLoader, read_text
 def lines_of(path: Path) -> dict[str, int]:
     """Line, from 1, of each key and list entry: ``scenarios[0].metric.what`` to 41.
 
-    The file is one that ``read_yaml`` has read, so that it is small and plain.
+    The file is one that ``read_yaml`` has read, so it is small and plain.
     """
     loader = PlainLoader(read_text(path))
     try:
@@ -26,7 +26,7 @@ def lines_of(path: Path) -> dict[str, int]:
 
 
 def walk(node: yaml.Node, path: str, found: dict[str, int]) -> None:
-    """Put the lines of what is below ``node`` into ``found``."""
+    """Put the lines of everything below ``node`` into ``found``."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             name = f"{path}.{key.value}" if path else str(key.value)

@@ -67,5 +67,5 @@ def cells_of(row: ResponseRow, columns: Sequence[Column]) -> dict[str, Any]:
 
 
 def settings_of(content: Content, scenario: Scenario) -> list[list[str]]:
-    """What each rule says in each category; of a rehearsal with its own numbers."""
+    """What each rule says in each category; for a rehearsal with its own numbers."""
     return list(setting_rows(content.campaign, scenario))

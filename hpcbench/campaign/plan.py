@@ -18,7 +18,7 @@ HEADERS = ("nodes", "instances", "ranks", "local batch", "micro-batches", "globa
 
 
 def plan_page(entries: Sequence[Entry], site: Site) -> int:
-    """Print the plan of each entry; 2 where something of it cannot run. Raises ``InputError`` for what is forbidden."""
+    """Print the plan of each entry; returns 2 if a part cannot run. Raises ``InputError`` for what is forbidden."""
     campaign, category = entries[0].campaign, entries[0].category
     blocks, runs = [f"{campaign.title}, {category.name}, on {site.title}"], True
     for entry in entries:

@@ -17,7 +17,7 @@ Point = tuple[float, float]
 
 @style.styled
 def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool) -> Figure | None:
-    """Results as filled marks, their runs as small ones, references as open squares; ``None`` where there are none."""
+    """Results as filled marks, their runs as small ones, references as open squares; ``None`` if there are none."""
     series = list(series_of(scenario, rows))
     if not any(points for _, _, points in series):
         return None
@@ -38,7 +38,7 @@ def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     values = [y for _, _, points in series for _, y in points]
-    if max(values) < 4 * min(values):  # a decade of a logarithmic axis has few marks there
+    if max(values) < 4 * min(values):  # a logarithmic axis has few marks within so small a range
         axes.set_yscale("linear")
         axes.yaxis.set_major_locator(AutoLocator())
         axes.set_ylim(0, 1.15 * max(values))
@@ -55,7 +55,7 @@ def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool
 
 
 def draw(axes: Axes, category: str, kind: str, points: Sequence[Point], color: str) -> None:
-    """One series of points."""
+    """Draw one series of points."""
     if not points:
         return
     x, y = zip(*points, strict=True)
@@ -68,7 +68,7 @@ def draw(axes: Axes, category: str, kind: str, points: Sequence[Point], color: s
 
 
 def series_of(scenario: Scenario, rows: Sequence[ResponseRow]) -> Iterator[tuple[str, str, list[Point]]]:
-    """Category, kind and points of each series; of a throughput scenario runs alone have no figure of their own."""
+    """Category, kind and points of each series; single runs of a throughput scenario have no figure of their own."""
     column = FIGURES[scenario.metric.what]
     for category in dict.fromkeys(str(row.cells["category"]) for row in rows):
         for kind in ("reference", "result", "run"):

@@ -1,4 +1,4 @@
-"""Reads files of rules: by name or path, with the line of what is wrong in them."""
+"""Read files of rules, by name or path; errors name the line that is wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT = re.compile(rf"(?P<path>(?:{KEY}\.)*)(?:unknown key '(?P<unknown>[^']*)'|(?P
 
 
 def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
-    """Where campaigns are looked for, the first match counting."""
+    """The folders of campaigns; the first match counts."""
     environ = os.environ if environ is None else environ
     own = environ.get("HPCBENCH_CAMPAIGNS") or str(Path.home() / ".config" / "hpcbench" / "campaigns")
     return [Path(own), CAMPAIGNS]
@@ -51,7 +51,7 @@ def campaign_path(name: str, environ: Mapping[str, str] | None = None) -> Path:
 
 
 def read_campaign(path: Path, environ: Mapping[str, str] | None = None) -> Campaign:
-    """The campaign of a file. Raises ``InputError`` in one line with file, line and key of what is wrong."""
+    """The campaign of a file. Raises a one-line ``InputError`` with file, line and key of what is wrong."""
     tree = read_yaml(path)
     base = tree.get("extends")
     if base is not None:
@@ -75,7 +75,7 @@ def campaign_of(tree: Tree, path: Path) -> Campaign:
 
 
 def located(path: Path, message: str) -> InputError:
-    """The error with file and line, where the file itself has the key that the message begins with."""
+    """The error with file and, if the file itself has the key that the message begins with, line."""
     lines = lines_of(path)
     found = AT.match(message)
     line = None
@@ -89,7 +89,7 @@ def located(path: Path, message: str) -> InputError:
 
 
 def check(campaign: Campaign) -> None:
-    """Raise ``InputError``, which begins with a key, for rules that cannot hold together."""
+    """Raise an ``InputError`` that begins with a key, for rules that contradict each other."""
     for number, source in enumerate(campaign.sources):
         check_date(f"sources[{number}].read", source.read)
     for what, names in {
@@ -158,7 +158,7 @@ def check_figures(where: str, scenario: Scenario) -> None:
 
 
 def check_date(where: str, text: str) -> None:
-    """Raise ``InputError`` for what is no date."""
+    """Raise ``InputError`` for a text that is not a date."""
     try:
         datetime.date.fromisoformat(text)
     except ValueError:
@@ -166,7 +166,7 @@ def check_date(where: str, text: str) -> None:
 
 
 def known(where: str, name: str, names: Sequence[str]) -> None:
-    """Raise ``InputError`` for a name that is none of ``names``."""
+    """Raise ``InputError`` for a name that is not in ``names``."""
     if name not in names:
         raise InputError(f"{where}: unknown name '{name}'; {suggest(name, names)}")
 

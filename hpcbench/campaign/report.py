@@ -1,4 +1,4 @@
-"""Writes the response of a campaign: a table, a CSV file and a page."""
+"""Write the response of a campaign: a table, a CSV file and a page."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hpcbench.study.progress import say
 
 
 def report(folder: CampaignFolder) -> int:
-    """Write the response from the run folders alone, and say where it is; the exit code.
+    """Write the response from the run folders alone, say where it is, and return the exit code.
 
-    3 where a committed value is not met. Raises ``InputError`` where no run is done.
+    The code is 3 unless every committed value is met. Raises ``InputError`` if no run is done.
     """
     definition = folder.open()
     content = read_content(folder, definition)

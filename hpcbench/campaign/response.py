@@ -27,7 +27,7 @@ SHORT: Mapping[Column, str] = {
     "seconds_per_step": "s/step", "minutes_per_epoch": "min/ep.", "minutes": "min",
     "samples_per_s_per_accelerator": "samples/s",
 }  # fmt: skip
-"""Titles where a line has 100 columns."""
+"""Titles for lines of 100 columns."""
 FIGURES: Mapping[str, Column] = {
     "seconds_per_step": "seconds_per_step", "seconds_of_epochs": "seconds", "minutes_to_quality": "minutes",
     "minutes_of_all": "minutes",
@@ -37,7 +37,7 @@ FIGURES: Mapping[str, Column] = {
 
 @dataclass(frozen=True)
 class ResponseRow:
-    """One row: of a run, of the runs of a size together, or of a published reference."""
+    """One row: for a run, for all runs of a size together, or for a published reference."""
 
     kind: str
     """``run``, ``result`` or ``reference``."""
@@ -130,7 +130,7 @@ def row_of_size(result: SizeResult) -> ResponseRow:
 
 
 def statistic_of(scenario: Scenario, epochs: Sequence[float]) -> float:
-    """The epochs that belong to the figure of a size, by the same statistic; of instances their sum."""
+    """The epochs that belong to the figure of a size, by the same statistic; for instances, their sum."""
     if scenario.throughput:
         return sum(epochs)
     if scenario.metric.statistic == "olympic" and len(epochs) >= 3:
@@ -139,7 +139,7 @@ def statistic_of(scenario: Scenario, epochs: Sequence[float]) -> float:
 
 
 def row_of_reference(scenario: Scenario, reference: Reference) -> ResponseRow:
-    """The row of a published result, with what follows from it by calculation."""
+    """The row of a published result, with the values calculated from it."""
     accelerators = reference.nodes * reference.accelerators_per_node
     batch, local = scenario.batch.global_size, reference.local_batch
     if local is None and batch is not None and batch % accelerators == 0:
@@ -159,7 +159,7 @@ def row_of_reference(scenario: Scenario, reference: Reference) -> ResponseRow:
 
 
 def csv_rows(campaign: Campaign, rehearsal: bool, rows: Mapping[str, Sequence[ResponseRow]]) -> list[dict[str, Cell]]:
-    """The rows of all scenarios as one table with every column; what is not known is empty."""
+    """The rows of all scenarios as one table with every column; unknown values are empty."""
     return [
         {"campaign": campaign.name, "rehearsal": "rehearsal" if rehearsal else "", "row": row.kind,
          **{column: row.cells.get(column) for column in TITLES}, "scenario": scenario}

@@ -1,6 +1,6 @@
 """The rules of a campaign: what a file of rules holds, with its types and bounds.
 
-Those of the suite lie in ``hpcbench/campaigns``; a user's own lie in the folder that ``HPCBENCH_CAMPAIGNS`` names, or
+Those of the suite are in ``hpcbench/campaigns``; a user's own are in the folder that ``HPCBENCH_CAMPAIGNS`` names, or
 in ``~/.config/hpcbench/campaigns``. A campaign has categories, such as baseline and optimized, and scenarios, each a
 matrix of runs with a metric.
 """
@@ -48,22 +48,22 @@ class Category:
 
     name: str
     code: str
-    """What of the code may change, in words."""
+    """What may change in the code, in words."""
     precision: tuple[Precision, ...]
-    """Values of ``train.precision`` that it allows; the first is that of its runs unless a user names another."""
+    """Values of ``train.precision`` that it allows; its runs have the first unless a user names another."""
     precision_rule: str
-    """What the source says of precision, or that it is silent and what this file takes."""
+    """What the source says about precision; if it says nothing, that fact and what this file takes."""
     released: bool = False
-    """Whether the installed packages must be unchanged: as their wheel's RECORD, or as their commit."""
+    """Whether the installed packages must be unchanged: as in their wheel's RECORD, or as in their commit."""
     others: Literal["fixed", "free"] = "fixed"
-    """What holds for settings that decide a result and that no rule names."""
+    """What holds for settings that decide a result but that no rule names."""
     convergence_ruleset: Literal["", "1.0.0", "2.0.0", "3.0.0"] = ""
     """Rules of MLPerf HPC whose reference convergence points an entry is tested against; empty: none."""
 
 
 @dataclass(frozen=True)
 class SettingRule:
-    """What holds for some settings in some categories. Of several rules the one that names a setting longest counts."""
+    """What holds for some settings in some categories. Of several rules, the one with the longest match counts."""
 
     settings: tuple[str, ...]
     """Dotted names, or groups such as ``schedule``."""
@@ -90,35 +90,35 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Batch:
-    """What is fixed of the batch; neither: the submitter chooses a global batch."""
+    """The part of the batch that is fixed; if neither size is, the submitter chooses a global batch."""
 
     local_size: int | None = field(default=None, metadata=within(1, 2**20))
-    """Samples of an accelerator."""
+    """Samples per accelerator."""
     global_size: int | None = field(default=None, metadata=within(1, MOST_SAMPLES))
-    """Samples of an optimizer step."""
+    """Samples per optimizer step."""
     accumulation: bool = False
     """Whether a step may have several micro-batches."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """When a run ends: at its target, or after so many epochs."""
+    """When a run ends: at its target, or after ``epochs``."""
 
     epochs: int = field(metadata=within(1, MOST_EPOCHS))
-    """At most; without a target exactly."""
+    """Most epochs; without a target, the exact number."""
     target: float | None = field(default=None, metadata=within(-1e9, 1e9))
 
 
 @dataclass(frozen=True)
 class Metric:
-    """The figure of a run, and that of its replicates together. Lower is better."""
+    """The figure of a run, and that of all its replicates together. Lower is better."""
 
     what: What
     statistic: Statistic
     text: str
     """In the words of the source."""
     epochs: int | None = field(default=None, metadata=within(1, MOST_EPOCHS))
-    """Of ``seconds_of_epochs``: how many."""
+    """For ``seconds_of_epochs``: how many epochs."""
     excludes: tuple[Excluded, ...] = ()
 
 
@@ -133,13 +133,13 @@ class Reference:
     value: float = field(metadata=within(0, 1e12, open_low=True))
     local_batch: int | None = field(default=None, metadata=within(1, 2**20))
     epochs: float | None = field(default=None, metadata=within(0, MOST_EPOCHS))
-    """To the target."""
+    """Epochs to the target."""
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The same shape of rules at a size of seconds, on simulated nodes and data. It has no meaning beyond itself."""
+    """The same shape of rules at a size that takes seconds, on simulated nodes and data. It means nothing else."""
 
     nodes: tuple[int, ...] = (1,)
     replicates: int = field(default=1, metadata=within(1, 1000))
@@ -153,7 +153,7 @@ class Rehearsal:
     train_samples: int = field(default=8, metadata=within(1, 100_000))
     validation_samples: int = field(default=4, metadata=within(1, 100_000))
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """On top of the preset ``smoke``; what is fixed is fixed to these."""
+    """Settings on top of the preset ``smoke``; what is fixed is fixed to these."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Scenario:
     stop: Stop
     metric: Metric
     columns: tuple[Column, ...]
-    """Of the response table."""
+    """Columns of the response table."""
     rehearsal: Rehearsal
     recipe: Mapping[str, Any] = field(default_factory=dict)
     """Settings of all runs on top of the preset; what is fixed is fixed to these."""
@@ -178,11 +178,11 @@ class Scenario:
     """Sizes as multiples of the smallest, N; empty: the submitter's choice."""
     scales_rule: str = ""
     replicates: int = field(default=1, metadata=within(1, 10_000))
-    """Runs of each size; of a throughput scenario the fewest instances."""
+    """Runs of each size; in a throughput scenario, the fewest instances."""
     throughput: bool = False
-    """Whether its runs are instances side by side, with one figure of them together."""
+    """Whether its runs are instances side by side, with one figure for all of them together."""
     seeds: str = ""
-    """What the source says of seeds."""
+    """What the source says about seeds."""
     validity: tuple[Validity, ...] = ()
     """What a run must have to count."""
     references: tuple[Reference, ...] = ()
@@ -191,7 +191,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Commitment:
-    """A value that was promised, such as in a contract or by the runs before a maintenance."""
+    """A value that was promised, for example in a contract or by the runs before a maintenance."""
 
     scenario: str
     category: str
@@ -199,9 +199,9 @@ class Commitment:
     value: float = field(metadata=within(0, 1e12, open_low=True))
     """In the unit of the scenario's metric."""
     tolerance: float = field(default=0.0, metadata=within(0, 10))
-    """A measured value may be higher by this part."""
+    """A measured value may be higher by this fraction."""
     repeats: int = field(default=1, metadata=within(1, 10_000))
-    """Valid runs that it takes to tell."""
+    """Valid runs needed for a verdict."""
 
 
 @dataclass(frozen=True)

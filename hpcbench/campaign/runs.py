@@ -1,4 +1,4 @@
-"""Makes the runs of a campaign: a scaling study for each scenario and category, brought forward as any study is."""
+"""Make the runs of a campaign: a scaling study for each scenario and category, continued as any study is."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hpcbench.study.scaling.study import grown, make_runs, plan, read_study
 from staging.errors import InputError
 
 LARGEST_FIRST_SEED = 2**31
-"""Seeds of repeats and instances are above the first one."""
+"""Bound of the first seed; the seeds of repeats and instances are larger than the first."""
 
 
 def check_entry(entry: Entry, site: Site) -> tuple[RunConfig, list[SizePlan]]:
-    """The configuration and the sizes of an entry that can run. Raises ``InputError`` for the first that forbids it."""
+    """The configuration and the sizes of an entry. Raises ``InputError`` with the first reason why it cannot run."""
     config = run_config(entry)
     sizes = plan_sizes(entry, config, site)
     problem = next((each.problem for each in sizes if each.problem), "") or counts_problem(entry, config)
@@ -40,7 +40,7 @@ def check_entry(entry: Entry, site: Site) -> tuple[RunConfig, list[SizePlan]]:
 
 
 def check_released(entry: Entry) -> None:
-    """Raise ``InputError`` where the category asks for the released packages, and others are installed."""
+    """Raise ``InputError`` if the category asks for the released packages but others are installed."""
     if not entry.category.released or entry.rehearsal:
         return
     found = installation()
@@ -54,7 +54,7 @@ def check_released(entry: Entry) -> None:
 
 
 def make_entry(entry: Entry, folder: CampaignFolder, options: ExecutionOptions, *, dry_run: bool) -> bool:
-    """Make what is missing of an entry; whether something of it is still under way.
+    """Make the missing runs of an entry; returns whether any is still under way.
 
     Raises ``InputError`` for what the rules or the machine forbid, before anything is made, and ``Aborted``.
     """
@@ -71,7 +71,7 @@ def make_entry(entry: Entry, folder: CampaignFolder, options: ExecutionOptions, 
 
 
 def with_simulated_data(entry: Entry, folder: CampaignFolder, *, dry_run: bool) -> Entry:
-    """The entry with a dataset of its own, which is simulated where it is not there."""
+    """The entry with a dataset of its own, which is simulated if it does not exist."""
     root, data = folder.data / entry.scenario.application, entry.scenario.dataset
     if not dry_run:
         sizes = {"simulate.train_samples": data.train_samples, "simulate.validation_samples": data.validation_samples}
@@ -96,12 +96,12 @@ def study_of(entry: Entry, config: RunConfig, sizes: Sequence[SizePlan], place: 
 
 
 def first_seed(place: StudyFolder) -> int:
-    """The seed of the first run: that of the study where there is one, else from the clock."""
+    """The seed of the first run: that of the study if there is one, else from the clock."""
     return read_study(place).seed if place.definition.exists() else time.time_ns() // 1000 % LARGEST_FIRST_SEED
 
 
 def bring_forward(study: Scaling, place: StudyFolder, options: ExecutionOptions) -> dict[str, RunStatus]:
-    """Make what is missing of a study; the status of all runs then. See ``hpcbench.study.scaling.study.run_study``."""
+    """Make the missing runs of a study; returns all statuses. See ``hpcbench.study.scaling.study.run_study``."""
     with held(place):
         study = grown(study, place)
         is_new = place.read() is None

@@ -20,9 +20,9 @@ KEPT: tuple[Column, ...] = (
     "valid",
     *FIGURES.values(),
 )
-"""Columns that a table has even where all rows have them alike."""
+"""Columns that a table has even if all rows have the same value."""
 TEXTS: tuple[Column, ...] = ("category", "replicate", "staged", "scheduler", "optimizer", "precision")
-"""Columns that are no numbers."""
+"""Columns that do not hold numbers."""
 
 
 def campaigns_table(campaigns: Sequence[Campaign]) -> str:
@@ -56,7 +56,7 @@ def filled(text: str, first: str = "", indent: str = "") -> list[str]:
 
 
 def source_lines(campaign: Campaign) -> Iterator[str]:
-    """Where the rules are from, and when that was read."""
+    """Where the rules are from, and when the source was read."""
     for source in campaign.sources:
         yield from filled(f"{source.text}; {source.url}, read {source.read}", "source: ")
 
@@ -96,7 +96,7 @@ def scenario_lines(campaign: Campaign, scenario: Scenario) -> Iterator[str]:
 
 
 def facts(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """What is the same in all categories, in words."""
+    """The rules that are the same in all categories, in words."""
     data, batch, stop, metric = scenario.dataset, scenario.batch, scenario.stop, scenario.metric
     yield "application", f"{scenario.application}, preset {scenario.preset}"
     counts = (
@@ -125,7 +125,7 @@ def facts(scenario: Scenario) -> Iterator[tuple[str, str]]:
 
 
 def setting_rows(campaign: Campaign, scenario: Scenario) -> Iterator[list[str]]:
-    """A row for each rule, and for what no rule names."""
+    """A row for each rule, and rows for settings that no rule names."""
     for rule in scenario.rules:
         cells = [rule_cell(scenario, rule, category) for category in campaign.categories]
         yield [", ".join(rule.settings), *cells, rule.rule]
@@ -145,7 +145,7 @@ def rule_cell(scenario: Scenario, rule: SettingRule, category: Category) -> str:
 
 
 def response_table(scenario: Scenario, rows: Sequence[ResponseRow]) -> str:
-    """Rows in the columns of the scenario that they have, and what they have alike below."""
+    """The rows in the columns of ``table_columns``, and below the table what all rows share."""
     columns = table_columns(scenario, rows)
     titles = [SHORT.get(column, TITLES[column]) for column in columns]
     numbers = [title for title, column in zip(titles, columns, strict=True) if column not in TEXTS]
@@ -154,12 +154,12 @@ def response_table(scenario: Scenario, rows: Sequence[ResponseRow]) -> str:
 
 
 def table_columns(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[Column]:
-    """The columns in which rows differ, and those that a reader looks for."""
+    """The columns in which rows differ, and those of ``KEPT``."""
     return [column for column in known_columns(scenario, rows) if column in KEPT or len(texts(rows, column)) > 1]
 
 
 def beside_table(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[str]:
-    """What all rows have alike, and the systems, whose names are long."""
+    """What all rows share, and the systems, whose names are long."""
     columns = table_columns(scenario, rows)
     alike = [column for column in known_columns(scenario, rows) if column not in columns]
     lines = ["in all rows: " + ", ".join(f"{TITLES[each]} {rows[0].text(each)}" for each in alike)] if alike else []
@@ -182,7 +182,7 @@ def texts(rows: Sequence[ResponseRow], column: Column) -> set[str]:
 
 
 def shown_columns(scenario: Scenario) -> list[Column]:
-    """The columns of the scenario, with the replicate of a row, by which runs and references are told apart."""
+    """The columns of the scenario, with the replicate of a row, which tells runs and references apart."""
     columns = list(scenario.columns)
     if "replicate" not in columns:
         columns.insert(min(1, len(columns)), "replicate")

@@ -1,4 +1,4 @@
-"""What each size of a scenario comes to on a machine, and why it cannot run where it cannot, before a job starts."""
+"""What each size of a scenario needs on a machine, and why it cannot run if it cannot, before a job starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpcbench.results.units import counted, size
 from staging.errors import InputError
 
 MOST_TRIES = 24
-"""Halvings of a local batch in search of one that fits."""
+"""Most halvings of a local batch in the search for one that fits."""
 
 
 @dataclass(frozen=True)
@@ -30,29 +30,29 @@ class SizePlan:
     nodes: int
     instances: int
     ranks: int
-    """Of one run."""
+    """Ranks of one run."""
     accelerators: bool
     local_batch: int | None
-    """``None`` where the batch does not divide."""
+    """``None`` if the batch does not divide evenly."""
     global_batch: int
     accumulation: int
     runs: int
     need: int | None = None
-    """Bytes of a rank; ``None`` where they were not counted."""
+    """Bytes that a rank needs; ``None`` if they were not counted."""
     room: Room = field(default_factory=lambda: Room("a rank", None))
     problem: str = ""
-    """Why it cannot run; empty where it can."""
+    """Why the size cannot run; empty if it can."""
 
     @property
     def memory(self) -> str:
-        """What a rank needs of what it has, for a table."""
+        """What a rank needs out of what it has, for a table."""
         if self.need is None:
             return "not counted"
         return f"{size(self.need)} of {'unknown' if self.room.limit is None else size(self.room.limit)}"
 
 
 def plan_sizes(entry: Entry, config: RunConfig, site: Site) -> list[SizePlan]:
-    """Every size of the entry, smallest first. Raises ``InputError`` where the entry names none."""
+    """Every size of the entry, smallest first. Raises ``InputError`` if the entry names none."""
     per_node = default_ranks_per_node(site, entry.request)
     if not entry.nodes:
         raise InputError(f"scenario {entry.scenario.name} needs --nodes, its sizes in nodes")
@@ -60,7 +60,7 @@ def plan_sizes(entry: Entry, config: RunConfig, site: Site) -> list[SizePlan]:
 
 
 def plan_size(entry: Entry, config: RunConfig, site: Site, nodes: int, per_node: int) -> SizePlan:
-    """One size: its batch, its memory, and the first thing that forbids it."""
+    """One size: its batch, its memory, and the first problem that forbids it."""
     own = instance_nodes(entry, nodes)
     ranks = own * per_node
     parts = max(1, ranks // prod(spatial_sizes(config.parallel.spatial))) * config.train.accumulation
@@ -80,7 +80,7 @@ def plan_size(entry: Entry, config: RunConfig, site: Site, nodes: int, per_node:
 
 
 def instance_nodes(entry: Entry, nodes: int) -> int:
-    """Nodes of one run. Raises ``InputError`` where a throughput scenario does not say."""
+    """Nodes of one run. Raises ``InputError`` for a throughput scenario without ``--instance-nodes``."""
     if not entry.scenario.throughput:
         return nodes
     if entry.instance_nodes is None:
@@ -89,7 +89,7 @@ def instance_nodes(entry: Entry, nodes: int) -> int:
 
 
 def instances_problem(entry: Entry, plan: SizePlan) -> str:
-    """Why a throughput scenario has too few instances; empty where it has not."""
+    """Why the nodes do not hold enough whole instances of a throughput scenario; empty if they do."""
     scenario = entry.scenario
     if not scenario.throughput:
         return ""
@@ -103,12 +103,12 @@ def instances_problem(entry: Entry, plan: SizePlan) -> str:
 
 
 def who(plan: SizePlan, ranks: int | None = None) -> str:
-    """``64 GPUs``, or ranks where there are none."""
+    """``64 GPUs``, or ranks if there are no GPUs."""
     return counted(plan.ranks if ranks is None else ranks, "GPU" if plan.accelerators else "rank")
 
 
 def batch_problem(plan: SizePlan, parts: int) -> str:
-    """Why the global batch does not divide; empty where it does."""
+    """Why the global batch does not divide evenly; empty if it does."""
     if plan.local_batch:
         return ""
     batch = plan.global_batch
@@ -120,7 +120,7 @@ def batch_problem(plan: SizePlan, parts: int) -> str:
 
 
 def dataset_problem(entry: Entry, plan: SizePlan) -> str:
-    """Why a batch is larger than the set; empty where it is not."""
+    """That the global batch is larger than the training set; empty if it is not."""
     samples = entry.scenario.dataset.train_samples
     if samples is None or plan.global_batch <= samples:
         return ""
@@ -128,7 +128,7 @@ def dataset_problem(entry: Entry, plan: SizePlan) -> str:
 
 
 def room_of_rank(site: Site, per_node: int) -> Room:
-    """The memory of a rank by the machine's file; on this machine the run looks for itself."""
+    """The memory of a rank according to the machine file; on this machine the run itself checks."""
     if site.scheduler == "local":
         return Room("this machine", None)
     if site.node.gpus:
@@ -139,7 +139,7 @@ def room_of_rank(site: Site, per_node: int) -> Room:
 
 
 def with_memory(entry: Entry, config: RunConfig, plan: SizePlan, nodes: int, per_node: int) -> SizePlan:
-    """The size with the memory of a rank, and a problem where that is too much."""
+    """The size with the memory that a rank needs, and a problem if that is too much."""
     if plan.room.where == "this machine":
         return plan
     if not plan.accelerators:
@@ -157,7 +157,7 @@ def with_memory(entry: Entry, config: RunConfig, plan: SizePlan, nodes: int, per
 
 
 def memory_problem(entry: Entry, plan: SizePlan, need: Callable[[int], int | None]) -> str:
-    """That a rank does not fit, and how many ranks would."""
+    """That a rank does not fit in memory, and how many ranks would."""
     assert plan.need is not None
     assert plan.room.limit is not None
     local = plan.local_batch or 1
@@ -180,7 +180,7 @@ def memory_problem(entry: Entry, plan: SizePlan, need: Callable[[int], int | Non
 
 
 def counts_problem(entry: Entry, config: RunConfig) -> str:
-    """Why the dataset on this machine is not the one of the rules; empty where it is, or is not here."""
+    """Why the dataset on this machine is not that of the rules; empty if it is, or if there is no dataset here."""
     wanted = entry.scenario.dataset
     alone = copy.deepcopy(config)
     alone.data.train_samples = alone.data.validation_samples = None

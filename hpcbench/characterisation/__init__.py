@@ -1,1 +1,1 @@
-"""What a training asks of a machine, counted and measured: operations, memory, input, messages, and roofs."""
+"""What training asks of a machine, counted and measured: operations, memory, input, messages, and roofs."""

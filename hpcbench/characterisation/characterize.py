@@ -1,4 +1,4 @@
-"""``hpcbench characterize``: counts, then measures on all ranks at hand, and puts both together."""
+"""``hpcbench characterize``: counts, then measures on all available ranks, and combines both."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from hpcbench.train.ranks import Ranks
 
 SOFTWARE = ("python", "torch", "torch_cuda", "torch_hip", "numpy")
 STEPS_SHARE, KERNELS_SHARE = 0.4, 0.6
-"""Parts of the budget for steps and for kernels; roofs, curves and storage have short times of their own."""
+"""Shares of the budget for steps and for kernels; roofs, curves and storage have short times of their own."""
 LEAST_PROBE_S, PROBE_SHARE = 0.5, 0.1
 
 
@@ -54,17 +54,17 @@ class Wanted:
     """What is measured."""
 
     seconds: float = 60.0
-    """About so long for steps and kernels together."""
+    """Approximate time for steps and kernels together."""
     storage: tuple[Path, ...] = ()
     """Folders to probe."""
     measured: bool = True
-    """Whether anything is; else counts alone."""
+    """Whether anything is measured; if not, counts alone."""
 
 
 def characterize(application: Application, config: RunConfig, ranks: Ranks, wanted: Wanted) -> Characterisation:
-    """Characterise a training on the ranks at hand; collective, the same on all.
+    """Characterise training on the available ranks; collective, with the same result on all.
 
-    Raises ``InputError`` on all ranks for a mesh, a batch or a dataset that cannot be.
+    Raises ``InputError`` on all ranks for a mesh, a batch or a dataset that is not possible.
     """
     say = progress if ranks.launch.rank == 0 else silent
     found, counted, config = counted_here(application, config, ranks, wanted, say)
@@ -78,7 +78,7 @@ def characterize(application: Application, config: RunConfig, ranks: Ranks, want
 def counted_here(
     application: Application, config: RunConfig, ranks: Ranks, wanted: Wanted, say: Callable[[str], None]
 ) -> tuple[Characterisation, Counted, RunConfig]:  # fmt: skip
-    """What can be said before steps are made: counts, input and roofs; and the configuration with its precision.
+    """What is known before any step: counts, input and roofs; and the configuration with its precision.
 
     Collective. Raises ``InputError`` on all ranks.
     """
@@ -108,7 +108,7 @@ def with_times(
     found: Characterisation, application: Application, config: RunConfig, ranks: Ranks, shape: MeshShape,
     counted: Counted, wanted: Wanted, say: Callable[[str], None],
 ) -> Characterisation:  # fmt: skip
-    """What was counted with the times of steps, kernels and messages; collective."""
+    """Add the times of steps, kernels and messages to what was counted; collective."""
     roof = found.roof("compute", COMPUTED_IN[config.train.precision])
     products = total([kernel for kernel in counted.kernels if kernel.kind in PRODUCTS], "flop")
     budget = wanted.seconds * STEPS_SHARE / (1 + ranks.launch.world_size.bit_length())
@@ -124,7 +124,7 @@ def with_times(
 
 
 def with_precision(config: RunConfig, device: torch.device) -> RunConfig:
-    """The same with the precision that ``auto`` means on this device, and the device that counts are for."""
+    """The configuration with the precision that ``auto`` means on this device, and the device that counts are for."""
     config = copy.deepcopy(config)
     config.train.precision = resolve_precision(config.train.precision, device)
     if device.type == "cpu":
@@ -133,7 +133,7 @@ def with_precision(config: RunConfig, device: torch.device) -> RunConfig:
 
 
 def mesh_of(application: Application, config: RunConfig, ranks: int) -> MeshShape:
-    """The mesh of the configuration. Raises ``InputError``."""
+    """The mesh of the configuration. Raises ``InputError`` where it cannot be formed."""
     check_axes(config.parallel.spatial, shapes(application, config, 1)[0].dim() - 2)
     return mesh_shape(ranks, config.parallel.spatial)
 
@@ -153,7 +153,7 @@ def link_of(group: Group) -> Link:
 def measured_roofs(
     config: RunConfig, ranks: Ranks, wanted: Wanted, say: Callable[[str], None]
 ) -> list[Roof]:  # fmt: skip
-    """Roofs of the device and of storage; collective. Empty where nothing is measured."""
+    """Measure the roofs of the device and of storage; collective. Empty where nothing is measured."""
     if not wanted.measured:
         return []
     say("roofs")
@@ -171,7 +171,7 @@ def with_exposed(message: Message, measured: Measured) -> Message:
 
 
 def host_of(ranks: Ranks) -> Host:
-    """The machine as this rank sees it; collective."""
+    """The machine, as this rank sees it; collective."""
     device, launch = ranks.device, ranks.launch
     if device.type == "cpu":
         import psutil
@@ -230,7 +230,7 @@ def curves_for(counted: Counted, config: RunConfig, ranks: Ranks) -> list[Curve]
 
 
 def progress(words: str) -> None:
-    """Show what is being done, to somebody who waits."""
+    """Show a waiting user what is being done."""
     if sys.stderr.isatty():
         print(f"\r{words:70}\r", end="", file=sys.stderr, flush=True)
 

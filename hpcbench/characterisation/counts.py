@@ -1,6 +1,6 @@
 """What a training step of one rank asks for, counted on tensors without data: kernels, footprint and messages.
 
-The pass is counted at the local batch and at twice that, which tells what grows with the batch and what does not.
+The pass is counted at the local batch and at twice that, which shows what grows with the batch and what does not.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LAYERWISE_READS = 2
 
 @dataclass(frozen=True)
 class Counted:
-    """The work of a step, with the operation behind each kernel of a pass."""
+    """The work of a step, with the operation that each kernel of a pass comes from."""
 
     kernels: tuple[Kernel, ...]
     operations: tuple[Operation | None, ...]
-    """Of each kernel; ``None`` for the optimizer's."""
+    """The operation of each kernel; ``None`` for the optimizer's."""
     footprint: Footprint
     messages: tuple[Message, ...]
     parameters: int
@@ -40,8 +40,8 @@ class Counted:
 def count_step(application: Application, config: RunConfig, shape: MeshShape, link: Link = "none") -> Counted:
     """Count a step of the rank with the most work in a mesh of ``shape``, whose messages cross ``link``.
 
-    ``config.train.precision`` must be resolved. Raises ``InputError`` where the application does not tell the shapes
-    of a batch, and where its model cannot be split so.
+    ``config.train.precision`` must be resolved. Raises ``InputError`` where the application does not give the shapes
+    of a batch, and where its model cannot be split in this way.
     """
     train = config.train
     place = places(shape.spatial)[0]
@@ -69,7 +69,7 @@ def count_step(application: Application, config: RunConfig, shape: MeshShape, li
 def planned(
     application: Application, config: RunConfig, model: Any, shape: MeshShape, counted: PassCount
 ) -> MeshPlan:  # fmt: skip
-    """The plan of the mesh with what was counted, which knows the memory of states."""
+    """The plan of the mesh from what was counted; it knows the memory of states."""
     train = config.train
     machine = Machine(1, shape.data * shape.spatial_size)
     batch = train.local_batch_size * train.accumulation * shape.data
@@ -81,7 +81,7 @@ def merged(
 ) -> list[tuple[Kernel, Operation]]:  # fmt: skip
     """Equal operations as one kernel, in the order of their first execution; ``doubled`` are those of twice the batch.
 
-    Of an operation that the other pass has not, all work is taken to grow with the batch.
+    If the other pass lacks an operation, all of its work is taken to grow with the batch.
     """
     found: dict[Any, tuple[Kernel, Operation]] = {}
     for each, other in zip(operations, aligned(operations, doubled), strict=True):
@@ -104,7 +104,7 @@ def merged(
 
 
 def aligned(operations: Sequence[Operation], others: Sequence[Operation]) -> list[Operation | None]:
-    """The same operation in the other pass, for each; one sample has copies that several have not, and the reverse."""
+    """For each operation, the same one in the other pass; one sample has copies that several lack, and the reverse."""
     names, other_names = ([each.name for each in some] for some in (operations, others))
     found: list[Operation | None] = [None] * len(operations)
     for first, second, size in SequenceMatcher(None, names, other_names, autojunk=False).get_matching_blocks():
@@ -113,7 +113,7 @@ def aligned(operations: Sequence[Operation], others: Sequence[Operation]) -> lis
 
 
 def made_by(operations: Sequence[Operation], doubled: Sequence[Operation]) -> int:
-    """Bytes that the forward pass writes of what grows with the batch: each activation once, also those in place."""
+    """Bytes that grow with the batch and that the forward pass writes: each activation once, even if in place."""
     once, twice = (
         sum(each.written_bytes for each in found if each.direction == "forward") for found in (operations, doubled)
     )
@@ -121,7 +121,7 @@ def made_by(operations: Sequence[Operation], doubled: Sequence[Operation]) -> in
 
 
 def settings_of(operation: Operation) -> str:
-    """What decides the work of an operation beside its shapes, in words."""
+    """What determines the work of an operation besides its shapes, in words."""
     args = operation.args
     if operation.name not in ("convolution", "convolution_backward"):
         plain = [each for each in args if isinstance(each, int | float | list) and not holds_tensor(each)]
@@ -166,7 +166,7 @@ def optimizer_kernel(numbers: int, size: int, config: RunConfig) -> Kernel:
 
 
 def gradient_messages(model: Any, config: RunConfig, shape: MeshShape, link: Link) -> list[Message]:
-    """The sums of gradients of a step; of sharded states the gathers and scatters."""
+    """The sums of gradients of a step; for sharded states, the gathers and scatters."""
     parallel = config.parallel
     if not parallel.shard_states:
         sizes = bucket_sizes(model.parameters(), parallel.bucket_bytes)
@@ -181,7 +181,7 @@ def gradient_messages(model: Any, config: RunConfig, shape: MeshShape, link: Lin
 
 
 def halo_messages(counted: PassCount, passes: int, link: Link) -> list[Message]:
-    """Halos of samples that ranks share, and sums over ranks that share batch-norm statistics."""
+    """Halos of samples that ranks share, and sums over ranks that share batch norm statistics."""
     traffic = counted.traffic
     found = []
     if traffic.forward + traffic.backward:

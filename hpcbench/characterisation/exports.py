@@ -13,19 +13,20 @@ from staging.atomic import replacing
 from staging.errors import InputError
 
 DLIO_FORMATS = ("tfrecord", "hdf5", "npz", "npy")
-"""Of those that its enumeration ``FormatType`` has, the ones that samples of the suite may be in."""
+"""The formats of DLIO's enumeration ``FormatType`` that samples of the suite may have."""
 
 
 def write_hatchet(found: Characterisation, path: Path) -> None:
-    """Kernels as the literal of Hatchet: ``GraphFrame.from_literal`` and ``Thicket.from_literal`` take its JSON.
+    """Write kernels as a literal of Hatchet; ``GraphFrame.from_literal`` and ``Thicket.from_literal`` take its JSON.
 
-    Nodes are the step, its directions, kinds, and kernels. ``time`` is in seconds of all executions in a step, alone.
+    Nodes are the step, its directions, kinds, and kernels. ``time`` is the seconds of all executions in a step, each
+    alone.
     """
     _write(path, "--hatchet", json.dumps(hatchet_literal(found), indent=1) + "\n")
 
 
 def hatchet_literal(found: Characterisation) -> list[dict[str, Any]]:
-    """The tree; a node's metrics are its own, and those with ``(inc)`` hold what is below it."""
+    """The tree; a node's metrics are its own, and those with ``(inc)`` include what is below it."""
     directions: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for kernel in found.kernels:
         kinds = directions.setdefault(kernel.direction, {})
@@ -52,13 +53,13 @@ def leaf(kernel: Kernel, found: Characterisation) -> dict[str, Any]:
 
 
 def node(name: str, kind: str, children: list[dict[str, Any]]) -> dict[str, Any]:
-    """A node that has nothing of its own."""
+    """A node that has no metrics of its own."""
     sums = {f"{each} (inc)": sum(child["metrics"][f"{each} (inc)"] for child in children) for each in METRICS}
     return {"frame": {"name": name, "type": kind}, "metrics": dict.fromkeys(METRICS, 0.0) | sums, "children": children}
 
 
 def write_extra_p(found: Characterisation, path: Path) -> None:
-    """Step times against ranks in Extra-P's JSON lines; those of several files may stand in one, which has more points.
+    """Step times against ranks in Extra-P's JSON lines; lines of several files may be joined, for more points.
 
     Raises ``InputError`` where no steps were measured.
     """
@@ -79,7 +80,7 @@ def extra_p_lines(found: Characterisation) -> list[dict[str, Any]]:
 
 
 def write_dlio(found: Characterisation, path: Path) -> None:
-    """The input and the step time as a workload of DLIO, which then reads as the training would.
+    """Write the input and the step time as a workload of DLIO, which then reads as the training would.
 
     Raises ``InputError`` where steps or the dataset's size are not known, and for a format that DLIO does not have.
     """
@@ -90,11 +91,11 @@ def write_dlio(found: Characterisation, path: Path) -> None:
 
 
 def dlio_workload(found: Characterisation) -> dict[str, Any]:
-    """The workload, with the keys that DLIO's documentation of its configuration has."""
+    """The workload, with the keys of DLIO's documented configuration."""
     data, seconds = found.input, step_s(found)
     if seconds is None or data.stored_bytes is None or data.train_samples is None:
         what = "a measured step" if seconds is None else "the size of the dataset"
-        raise InputError(f"--dlio needs {what}, which this characterisation has not")
+        raise InputError(f"--dlio needs {what}, which this characterisation lacks")
     form, _, compression = data.form.partition(", ")
     if form not in DLIO_FORMATS:
         raise InputError(f"--dlio: DLIO has no format '{form}' (it has {', '.join(DLIO_FORMATS)})")
@@ -122,7 +123,7 @@ def _write(path: Path, option: str, text: str) -> None:
 
 
 def write_new(path: Path, option: str, write: Callable[[Path], object]) -> None:
-    """Write a file by temporary name. Raises ``InputError`` that names the option."""
+    """Write a file by way of a temporary name. Raises ``InputError`` that names the option where that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:

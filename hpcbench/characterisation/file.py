@@ -1,4 +1,4 @@
-"""The file of a characterisation: JSON with its version, checked value by value when it is read."""
+"""The file of a characterisation: JSON with its version, and each value checked when it is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_BYTES = 256 << 20
 
 
 def write_characterisation(found: Characterisation, path: Path) -> None:
-    """Write the file by a temporary name. Raises ``InputError`` where that cannot be."""
+    """Write the file by way of a temporary name. Raises ``InputError`` where it cannot be written."""
     text = json.dumps({"what": WHAT, "schema": SCHEMA, **dataclasses.asdict(found)}, indent=1, allow_nan=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def write_characterisation(found: Characterisation, path: Path) -> None:
 
 
 def read_characterisation(path: Path) -> Characterisation:
-    """The characterisation of a file. Raises ``InputError`` in one line that names the file and what is wrong there."""
+    """Read a characterisation from a file. Raises ``InputError`` in one line with the file and what is wrong in it."""
     values = read_object(path)
     if values.pop("what", None) != WHAT:
         raise InputError(f"{path} is no characterisation; `hpcbench characterize APP --out FILE` writes one")
@@ -42,7 +42,7 @@ def read_characterisation(path: Path) -> Characterisation:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object of a JSON file. Raises ``InputError``."""
+    """The object of a JSON file. Raises ``InputError`` where it cannot be read or holds none."""
     try:
         with open_regular(path) as file:
             content = file.read(MOST_BYTES + 1)

@@ -23,7 +23,7 @@ MOST_SAMPLES = 16
 def describe_input(
     application: Application, config: RunConfig, device: torch.device, prepared_bytes: float, *, read: bool
 ) -> InputData:  # fmt: skip
-    """The dataset of ``config``, and where it is at hand and ``read`` is true, what reading a sample costs.
+    """The dataset of ``config`` and, where it is available and ``read`` is true, what reading a sample costs.
 
     Raises ``InputError`` for a dataset that cannot be opened.
     """
@@ -46,7 +46,7 @@ def describe_input(
 
 
 def measure_reading(application: Application, config: RunConfig, device: torch.device) -> Reading:
-    """Read a few samples twice, and take the second time: then they come from the page cache, and decoding is left.
+    """Read a few samples twice and time the second read: it comes from the page cache, so decoding is what is left.
 
     Raises ``InputError`` or ``DataError`` for a dataset that cannot be read.
     """
@@ -79,7 +79,7 @@ def measure_reading(application: Application, config: RunConfig, device: torch.d
 
 
 def io_counts(path: Path = Path("/proc/self/io")) -> tuple[int, int] | None:
-    """Bytes and system calls with which this process has read; ``None`` where the system does not count them."""
+    """Bytes that this process has read, and system calls for them; ``None`` where the system does not count them."""
     try:
         values = dict(line.split(": ") for line in path.read_text(encoding="ascii").splitlines())
         return int(values["rchar"]), int(values["syscr"])

@@ -1,4 +1,4 @@
-"""Each kernel of a step alone, on tensors of its shapes and layouts, on the device of this rank."""
+"""Times each kernel of a step alone, on tensors of its shapes and layouts, on the device of this rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def time_alone(
     kernels: Sequence[Kernel], operations: Sequence[Operation | None], device: torch.device, budget_s: float,
     say: Callable[[str], None] = lambda words: None,
 ) -> tuple[Kernel, ...]:  # fmt: skip
-    """The kernels with their times; all together take about ``budget_s``, but each is done twice at least.
+    """The kernels with their times; all together take about ``budget_s``, but each runs at least twice.
 
     A kernel has no time where the device cannot execute it alone, or memory does not suffice.
     """
@@ -35,7 +35,7 @@ def time_alone(
 
 
 def budget_shares(kernels: Sequence[Kernel], budget_s: float) -> list[float]:
-    """Seconds for each kernel: as its operations and bytes are of all, and a little for the small ones."""
+    """Seconds for each kernel: in proportion to its operations and bytes, with a minimum for the small ones."""
     work = [kernel.flop / 10 + kernel.bytes for kernel in kernels]
     whole = sum(work) or 1.0
     return [max(LEAST_BUDGET_S, budget_s * each / whole) for each in work]
@@ -52,7 +52,7 @@ def seconds_alone(operation: Operation, device: torch.device, budget_s: float) -
 
 
 def as_executed(operation: Operation) -> tuple[Any, ...]:
-    """The arguments as a real pass has them: statistics that batch norm keeps have the type of its weights."""
+    """The arguments as a real pass has them: statistics that batch norm saves have the type of its weights."""
     args = operation.args
     if operation.name != "native_batch_norm_backward" or not isinstance(args[2], TensorShape):
         return args
@@ -61,7 +61,7 @@ def as_executed(operation: Operation) -> tuple[Any, ...]:
 
 
 def filled(values: Any, device: torch.device) -> Any:
-    """The same with tensors on ``device`` in the place of ``TensorShape``: random numbers, zeros of integers."""
+    """The same with tensors on ``device`` in place of ``TensorShape``: random numbers, or zeros for integers."""
     if isinstance(values, TensorShape):
         return tensor_of(values, device)
     if isinstance(values, torch.device):
@@ -74,7 +74,7 @@ def filled(values: Any, device: torch.device) -> Any:
 
 
 def tensor_of(shape: TensorShape, device: torch.device) -> Tensor:
-    """A tensor of this shape and layout; zeros of integers are indices and classes that exist."""
+    """A tensor of this shape and layout; integer zeros are indices and classes that exist."""
     places = 1 + sum((size - 1) * step for size, step in zip(shape.shape, shape.stride, strict=True))
     numbers = max(0, places) if 0 not in shape.shape else 0
     if shape.dtype.is_floating_point:

@@ -22,7 +22,7 @@ KINDS = (
     ("loss and sums", r"reduce|softmax|nll|mse_loss|aten::(sum|mean)$"),
     ("elementwise", r"elementwise|vectorized|triton_|threshold|relu|aten::(mul|add|sub|div|log1p|tanh|where)_?(\.|$)"),
 )  # fmt: skip
-"""Kinds and what their kernels' names hold; the first that fits counts."""
+"""Kinds and patterns of their kernels' names; the first that matches counts."""
 
 
 def kind_of(name: str) -> str:
@@ -34,7 +34,7 @@ def kind_of(name: str) -> str:
 
 
 def kernel_times(step: Callable[[], object], synchronize: Callable[[], None], steps: int = 3) -> dict[str, Any]:
-    """Milliseconds of a step by kind, the ten longest kernels, and their sum; on a processor of operations."""
+    """Milliseconds of a step by kind, the ten longest kernels, and the sum of all; on a processor, of operations."""
     on_device = torch.accelerator.is_available()
     activities = [ProfilerActivity.CPU]
     if on_device:
@@ -60,7 +60,7 @@ def kernel_times(step: Callable[[], object], synchronize: Callable[[], None], st
 
 
 def own_times(events: Iterable[Any], on_device: bool) -> Iterable[tuple[str, float, int]]:
-    """Name, microseconds and calls of kernels; ranges that the profiler draws around them are left out."""
+    """Name, microseconds and calls of kernels; ranges that the profiler puts around them are left out."""
     for event in events:
         annotation = getattr(event, "is_user_annotation", False) or re.match(r"Optimizer\.|ProfilerStep", event.key)
         if annotation or (event.device_type == DeviceType.CPU) == on_device:

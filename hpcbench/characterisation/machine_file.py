@@ -1,4 +1,4 @@
-"""A machine file from a characterisation: the facts that it measured or saw, with this measurement as their source."""
+"""A machine file from a characterisation: the facts that it measured or saw, with the measurement as their source."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def write_machine(found: Characterisation, path: Path) -> None:
 def machine_facts(found: Characterisation) -> dict[str, Any]:
     """The values of a machine file; what was not measured is left out.
 
-    Peaks and memory bandwidth are of each accelerator; of a machine without any they are of the node, so that those of
-    its ranks add up.
+    Peaks and memory bandwidth are those of each accelerator. On a machine without any they are those of the node, so
+    the values of its ranks are added up.
     """
     host = found.host
     accelerated = host.device != "cpu"
@@ -65,7 +65,7 @@ def scaled(roof: Roof | None, factor: float) -> float | None:
 
 
 def links(found: Characterisation, per_node: int) -> dict[str, float]:
-    """What ranks send each other: between accelerators of a node, and what a node sends to others."""
+    """Rates at which ranks send to each other: between accelerators of a node, and from a node to others."""
     facts = {}
     for curve in found.curves:
         if curve.operation == "exchange" and curve.link == "between nodes":
@@ -76,7 +76,7 @@ def links(found: Characterisation, per_node: int) -> dict[str, float]:
 
 
 def storage_facts(found: Characterisation, per_node: int) -> list[dict[str, Any]]:
-    """Rates of each folder that was probed, of a node."""
+    """Rates per node of each folder that was probed."""
     folders: dict[str, dict[str, Any]] = {}
     for roof in found.roofs:
         if roof.resource in ("read", "write"):

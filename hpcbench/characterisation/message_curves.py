@@ -1,4 +1,4 @@
-"""Time of messages against their size, on the ranks at hand: sums over all, and exchanges with neighbours."""
+"""Time of messages against their size, on the available ranks: sums over all, and exchanges with neighbours."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SIZES = tuple(4**power for power in range(5, 14))
 """1 KiB to 64 MiB."""
 REPEATS = 7
 LONGEST_S = 0.5
-"""No larger messages are sent once one took longer."""
+"""Once a message takes longer than this, no larger ones are sent."""
 
 
 def message_curves(group: Group, device: torch.device, timeout_s: float, largest: int) -> list[Curve]:
-    """Curves among the ranks of a node, and among all where there are several nodes; sizes up to about ``largest``.
+    """Curves among the ranks of a node and, if there are several nodes, among all ranks; sizes up to about ``largest``.
 
     Empty for a single rank. Collective; all nodes measure at once.
     """
@@ -52,7 +52,7 @@ def message_curves(group: Group, device: torch.device, timeout_s: float, largest
 
 
 def subsets(group: Group) -> list[tuple[Any, int, int]]:
-    """Process groups of this node and of all ranks, with their ranks and nodes; collective."""
+    """Process groups of this node and of all ranks, with their numbers of ranks and nodes; collective."""
     if group.world_size == 1:
         return []
     launch = group.launch
@@ -67,7 +67,7 @@ def subsets(group: Group) -> list[tuple[Any, int, int]]:
 
 
 def exchange(peers: Peers, sent: torch.Tensor, received: torch.Tensor) -> None:
-    """Send to the next of the peers and receive from the one before, as halos travel."""
+    """Send to the next peer and receive from the one before, as halos travel."""
     following, before = (peers.rank + 1) % peers.size, (peers.rank - 1) % peers.size
     peers.start([(following, sent)], [(before, received)])()
 
@@ -97,10 +97,10 @@ def measured(
 def curve(
     operation: Literal["all_reduce", "exchange"], ranks: int, nodes: int, link: Link, points: Sequence[CurvePoint]
 ) -> Curve:  # fmt: skip
-    """The points with latency and rate: least squares of relative errors, neither below zero."""
+    """The points with latency and rate, neither below zero: a least-squares fit of relative errors."""
     seconds = np.array([point.seconds for point in points])
     sizes = np.array([float(point.bytes) for point in points])
-    # scaled, so that both unknowns are near one
+    # scaled so that both unknowns are near one
     scale = sizes.max() / seconds.max()
     (latency, slope), _ = nnls(np.stack([1e-6 / seconds, sizes / scale / seconds], axis=1), np.ones(len(points)))
     rate = scale / slope if slope > 0 else sizes.max() / seconds.min()

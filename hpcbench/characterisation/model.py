@@ -1,4 +1,4 @@
-"""A characterisation as data: what a training step asks of a machine, and what this machine gave.
+"""A characterisation as data: what a training step asks of a machine, and what this machine delivered.
 
 ``SCHEMA`` is the version of the file. A field is in SI units, and bytes and operations are those of **one rank**; what
 is not known or was not measured is ``None``, never zero. docs/characterisation.md describes the file.
@@ -22,9 +22,9 @@ Link = Literal["none", "within a node", "between nodes"]
 Resource = Literal["compute", "memory", "cache", "launch", "read", "write", "network"]
 
 COMPUTED_IN = {"32-true": "float32", "64-true": "float64", "bf16-mixed": "bfloat16", "16-mixed": "float16"}
-"""In what products are computed, by the precision of a run."""
+"""The type in which products are computed, by the precision of a run."""
 PRODUCTS: tuple[Kind, ...] = ("convolution", "depthwise convolution", "matrix product")
-"""Kinds whose operations are multiply-adds: those that published counts of operations hold."""
+"""Kinds whose operations are multiply-adds: those that published counts of operations include."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Kernel:
     precision: str
     """Of the numbers that are multiplied or moved: ``float32``, ``bfloat16``, ..."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of the tensors that it takes, in their order."""
+    """Of the tensors that it takes, in order."""
     settings: str
-    """What else decides its work, such as ``stride 2x2, padding 1x1``."""
+    """What else determines its work, such as ``stride 2x2, padding 1x1``."""
     count: int
     """Executions in a step."""
     flop: float
@@ -80,13 +80,13 @@ class Footprint:
     optimizer: int
     """Its state."""
     saved: int
-    """Activations that are kept from the forward pass for the backward pass, of the local batch."""
+    """Activations of the local batch that are saved from the forward pass for the backward pass."""
     peak: int
-    """The most that a pass holds at a time beside parameters, gradients and input."""
+    """The most that a pass holds at a time besides parameters, gradients and input."""
     input: int
     """Inputs and targets of the local batch, as model and loss take them."""
     written: int
-    """Everything that the operations of a forward pass make, each once, of the local batch."""
+    """Everything that the operations of a forward pass write for the local batch, each once."""
     measured_peak: int | None = None
     """The most that a step took on this machine: of the device, or of the process on a processor."""
 
@@ -96,7 +96,7 @@ class Reading:
     """Reading samples with the suite's own readers on this machine, one after another; per sample."""
 
     samples: int
-    """That were read."""
+    """Number of samples that were read."""
     bytes: float | None
     """Read by system calls."""
     calls: float | None
@@ -106,7 +106,7 @@ class Reading:
     processor_s: float
     """Processor time of both."""
     prepare_s: float
-    """From a batch as stored to what the model takes, on the device."""
+    """Time from a batch as stored to what the model takes, on the device."""
 
 
 @dataclass(frozen=True)
@@ -120,27 +120,27 @@ class InputData:
     stored_bytes: float | None
     """Of a sample as it is stored, all files."""
     files: int | None
-    """Of a sample; each is opened once an epoch."""
+    """Files of a sample; each is opened once per epoch."""
     prepared_bytes: float
     """Of a sample as the model takes it."""
     reading: Reading | None = None
-    """Unset where no dataset was at hand."""
+    """Unset where no dataset was available."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What a rank gives into the messages of one kind in an optimizer step."""
+    """What a rank contributes to the messages of one kind in an optimizer step."""
 
     kind: str
     """A name of ``phase_names.MESSAGE_TABLE``."""
     operation: Literal["all_reduce", "exchange", "all_gather", "reduce_scatter"]
     link: Link
-    """The slowest that they cross; ``none`` for a single rank, which would send them to others."""
+    """The slowest link that they cross; ``none`` for a single rank, which would send them if there were others."""
     count: int
     bytes: int
     """Of all of them."""
     exposed_s: float | None = None
-    """Seconds of a step that wait for them, without waiting for slower ranks; as measured, slowest rank."""
+    """Measured seconds of a step that wait for them, without waiting for slower ranks; on the slowest rank."""
     fixed: bool = True
     """Whether the bytes are the same at any local batch."""
 
@@ -165,12 +165,12 @@ class Curve:
     points: tuple[CurvePoint, ...]
     latency_s: float
     bytes_per_s: float
-    """Bytes of the message over the time that grows with them; what the links carry is more for an all-reduce."""
+    """Bytes of the message over the time that grows with them; in an all-reduce, the links carry more."""
 
 
 @dataclass(frozen=True)
 class Roof:
-    """The most that a part of this machine gave to one rank while all ranks measured at once."""
+    """The most that a part of this machine delivered to one rank while all ranks measured at once."""
 
     resource: Resource
     name: str
@@ -190,7 +190,7 @@ class StepTimes:
     local_batch: int
     repeats: int
     median_s: float
-    """Of the slowest rank; ``least_s`` and ``most_s`` are over repeats."""
+    """Median over repeats of the time of the slowest rank; ``least_s`` and ``most_s`` are the ends of its range."""
     least_s: float
     most_s: float
     rank_s: tuple[float, ...]
@@ -211,11 +211,11 @@ class MovedBytes:
     """``memory``, or the tier that was read or written."""
     read_bytes: float
     written_bytes: float | None
-    """Unset where the counter tells only the sum."""
+    """Unset where the counter gives only the sum."""
     steps: int | None = None
     """Optimizer steps that the output covers, as the user said."""
     operations: int | None = None
-    """Of an I/O log: reads and writes."""
+    """Reads and writes, for an I/O log."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Host:
     memory_bytes: int | None
     """Of the accelerator, or of the node where there is none."""
     software: dict[str, str] = field(default_factory=dict)
-    """Versions of what computes."""
+    """Versions of the software that computes."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class Characterisation:
     parameters: int
     """Numbers of the model."""
     useful_flop: float
-    """Products of one sample, forward and backward, without what is computed again; as published counts have it."""
+    """Products of one sample, forward and backward, without recomputation, as published counts have it."""
     kernels: tuple[Kernel, ...]
     footprint: Footprint
     input: InputData
@@ -265,7 +265,7 @@ class Characterisation:
     curves: tuple[Curve, ...] = ()
     roofs: tuple[Roof, ...] = ()
     steps: tuple[StepTimes, ...] = ()
-    """Of several numbers of ranks, the last of all of them."""
+    """For several numbers of ranks; the last entry is for all of them."""
     profile: dict[str, float] = field(default_factory=dict)
     """Seconds of a step on the first rank by kind of operation, from torch's profiler; empty where not measured."""
     moved: tuple[MovedBytes, ...] = ()
@@ -285,7 +285,7 @@ class Characterisation:
         return total(self.kernels, "bytes")
 
     def roof(self, resource: Resource, name: str | None = None) -> Roof | None:
-        """The highest roof of a resource, or that called ``name``."""
+        """The highest roof of a resource, or the one called ``name``; ``None`` where there is none."""
         found = [roof for roof in self.roofs if roof.resource == resource and name in (None, roof.name)]
         return max(found, key=lambda roof: roof.value, default=None)
 

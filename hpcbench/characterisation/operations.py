@@ -2,7 +2,7 @@
 
 The least bytes of an operation are those of the tensors that it takes, read once, and of those that it makes or
 changes, written once. Views and allocations move nothing. What an operation takes but does not read, such as the input
-of a maximum pooling whose indices are known, does not count; of a tensor that repeats its elements its memory does.
+of a maximum pooling whose indices are known, does not count. A tensor that repeats its elements counts by its memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FREE = frozenset({
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "alias", "lift_fresh",
     "is_same_size", "_unsafe_view", "set_", "resize_", "sym_size", "sym_numel", "sym_stride", "_local_scalar_dense",
 })  # fmt: skip
-"""Move nothing, beside views."""
+"""Operations that move nothing, besides views."""
 COPIES = frozenset({
     "copy_", "copy", "clone", "_to_copy", "cat", "stack", "fill_", "fill", "zero_", "zeros", "zeros_like", "ones",
     "ones_like", "full", "full_like", "new_zeros", "new_ones", "new_full", "constant_pad_nd", "slice_backward",
@@ -31,12 +31,12 @@ COPIES = frozenset({
 })  # fmt: skip
 REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "var", "var_mean", "linalg_vector_norm", "norm"})
 OVERWRITING = frozenset({"copy_", "fill_", "zero_"})
-"""Change their first argument without reading it."""
+"""Operations that change their first argument without reading it."""
 BATCH_NORM_FORWARD, BATCH_NORM_BACKWARD = 8, 9
 """Operations per element. Forward: mean 1, variance 3, normalised 2, scaled and shifted 2. Backward: normalised 2, two
 sums 3, gradient 4."""
 LOSS = 4
-"""Operations per element: of a softmax difference, exponential, sum and difference."""
+"""Operations per element; those of a softmax are difference, exponential, sum and difference."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Operation:
     read_bytes: int
     written_bytes: int
     made_bytes: int
-    """Of what it wrote, what lies in new memory."""
+    """The part of what it wrote that lies in new memory."""
 
     @property
     def name(self) -> str:
@@ -75,7 +75,7 @@ class Operation:
 
     @property
     def precision(self) -> str:
-        """The narrowest floating type among what it takes; else the type of the first tensor."""
+        """The narrowest floating-point type among its inputs; else the type of the first tensor."""
         types = [each.dtype for each in self.inputs]
         floating = sorted((each for each in types if each.is_floating_point), key=lambda each: each.itemsize)
         found = [*floating, *types, torch.float32][0]
@@ -83,7 +83,7 @@ class Operation:
 
 
 class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps every operation that costs something while it is on, in order."""
+    """Records, in order, every operation that costs something while it is on."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -104,7 +104,7 @@ def described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: 
     read, written = read_by(name, args, kwargs), distinct(result)
     known = {memory(each) for each in distinct((args, kwargs))}
     made = sum(size(each) for each in written if memory(each) not in known)
-    # autograd numbers a backward pass that is under way
+    # autograd numbers a backward pass that is in progress
     backward = torch._C._current_graph_task_id() != -1
     products = product_flops(func, args, result)
     return Operation(
@@ -138,7 +138,7 @@ def kind_of(func: Any, args: Sequence[Any]) -> Kind:
 
 
 def other_flop(name: str, kind: Kind, args: Sequence[Any], read: Sequence[Tensor], written: Sequence[Tensor]) -> float:
-    """Operations of what is no product: one per element, but for the kinds above; copies have none."""
+    """Operations of anything but a product: one per element, except for the kinds above; copies have none."""
     elements = max((each.numel() for each in (*read, *written)), default=0)
     if kind == "copy":
         return 0.0
@@ -176,12 +176,12 @@ def distinct(values: Any) -> list[Tensor]:
 
 
 def memory(tensor: Tensor) -> int:
-    """The same for tensors that share their memory."""
+    """A key that is the same for tensors that share their memory."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def size(tensor: Tensor) -> int:
-    """Bytes of a tensor's elements; of one that repeats them, of its memory."""
+    """Bytes of a tensor's elements; of its memory, where it repeats elements."""
     return int(min(tensor.nbytes, tensor.untyped_storage().nbytes()))
 
 
@@ -197,7 +197,7 @@ def flattened(values: Any) -> Iterator[Any]:
 
 
 def shapes_of(values: Any) -> Any:
-    """The same with ``TensorShape`` in the place of tensors."""
+    """The same with ``TensorShape`` in place of tensors."""
     if isinstance(values, Tensor):
         return TensorShape(tuple(values.shape), tuple(values.stride()), values.dtype)
     if isinstance(values, dict):

@@ -19,7 +19,7 @@ from hpcbench.results.tables import WIDTH
 
 
 def as_text(found: Characterisation) -> str:
-    """What it was, what holds a step up, every table, and what is left out; within 100 columns."""
+    """What was characterised, what limits a step, every table, and what is left out; within 100 columns."""
     head = f"{headline(found)}. {host_words(found)} {verdict(found)}"
     blocks = [textwrap.fill(head, WIDTH), *(each.as_text() for each in sheets(found))]
     if found.notes:
@@ -29,7 +29,7 @@ def as_text(found: Characterisation) -> str:
 
 
 def kernels_text(found: Characterisation, kind: str | None, most: int) -> str:
-    """The kernels of one kind, or of all, with the roofs that they are held against; within 100 columns."""
+    """The kernels of one kind, or of all, with the roofs that they are compared with; within 100 columns."""
     chosen = tuple(kernel for kernel in found.kernels if kind in (None, kernel.kind))
     shown = [kernel_sheet(replace(found, kernels=chosen), most), message_sheet(found), roof_sheet(found)]
     blocks = [textwrap.fill(f"{headline(found)}. {host_words(found)}", WIDTH)]
@@ -37,7 +37,7 @@ def kernels_text(found: Characterisation, kind: str | None, most: int) -> str:
 
 
 def write_characterisation_page(found: Characterisation, path: Path, command: str = "") -> None:
-    """Write the page by temporary name. Raises ``InputError`` where its folder cannot be written."""
+    """Write the page by way of a temporary name. Raises ``InputError`` where its folder cannot be written."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hpcbench.characterisation"), PackageLoader("hpcbench.results")]),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -68,12 +68,12 @@ def host_words(found: Characterisation) -> str:
 
 
 def longest(found: Characterisation) -> Bound | None:
-    """The part that needs most time at least."""
+    """The part whose least time is the longest."""
     return max(bounds(found), key=lambda each: each.bound_s, default=None)
 
 
 def verdict(found: Characterisation) -> str:
-    """What holds a step up, in a sentence."""
+    """What limits a step, in a sentence."""
     most, seconds = longest(found), step_s(found)
     if most is None:
         return "Nothing was measured: the counts are those of any machine."

@@ -66,7 +66,7 @@ def roofline(found: Characterisation) -> Figure | None:
 def draw_roofs(
     axes: Axes, found: Characterisation, compute: Bound, lines: list[Bound], ends: tuple[float, float]
 ) -> None:  # fmt: skip
-    """Horizontal and sloping roofs with their names."""
+    """Draw horizontal and sloping roofs with their names."""
     for roof in found.roofs:
         if roof.resource == "compute":
             leading = roof.name == compute.roof
@@ -85,7 +85,7 @@ def slope(
     axes: Axes, rate: float, most: float, ends: tuple[float, float], color: str, name: str, dash: str,
     along: float = 0.5,
 ) -> None:  # fmt: skip
-    """A roof of bytes per second, up to the roof of compute, with its name at a part ``along`` it."""
+    """Draw a roof of bytes per second, up to the roof of compute, with its name at the fraction ``along`` it."""
     ridge = most / rate
     bottom = axes.get_ylim()[0]
     start = max(ends[0], bottom / rate)
@@ -98,14 +98,14 @@ def slope(
 
 
 def angle(axes: Axes) -> float:
-    """Degrees of a slope of one on the screen."""
+    """The angle of a slope of one on the screen, in degrees."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    width, height = 7.2, 3.9  # inches of the axes, about
+    width, height = 7.2, 3.9  # approximate size of the axes in inches
     return math.degrees(math.atan2(height / math.log10(top / bottom), width / math.log10(right / left)))
 
 
 def draw_step(axes: Axes, bound: Bound, flop: float, attained: float, most: float) -> None:
-    """The step at its operations per byte of one part, and the room above it."""
+    """Draw the step at its operations per byte of one part, and the room above it."""
     place = flop / bound.work
     roof = min(most, flop / bound.bound_s) if bound.bound_s > 0 else most
     axes.plot([place, place], [attained, max(roof, attained)], color=COLORS[bound.part], linewidth=0.9)
@@ -114,7 +114,7 @@ def draw_step(axes: Axes, bound: Bound, flop: float, attained: float, most: floa
 
 
 def area(kernel: Kernel, seconds: float) -> float:
-    """Of a circle in square points."""
+    """Area of a kernel's circle in square points."""
     return 12 + 400 * min(1.0, kernel.count * (kernel.alone_s or 0.0) / seconds)
 
 

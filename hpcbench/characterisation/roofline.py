@@ -20,20 +20,20 @@ class Bound:
     work: float
     """Operations of products, or bytes, of a step."""
     rate: float
-    """The roof, per second."""
+    """The roof: operations or bytes per second."""
     bound_s: float
-    """The least time: work over roof, with the latency of messages."""
+    """The least time in seconds: work over roof, plus the latency of messages."""
     attained: float | None
-    """Work over the measured step; unset where none was."""
+    """Work over the measured step; unset where no step was measured."""
 
     @property
     def utilisation(self) -> float | None:
-        """What of the roof was attained."""
+        """The share of the roof that was attained."""
         return None if self.attained is None else self.attained / self.rate
 
 
 def step_s(found: Characterisation) -> float | None:
-    """The measured step on all ranks."""
+    """Seconds of the measured step on all ranks; ``None`` where none was measured."""
     return found.steps[-1].median_s if found.steps else None
 
 
@@ -70,16 +70,16 @@ def bounds(found: Characterisation) -> list[Bound]:
 
 
 def curve_of(found: Characterisation, message: Message) -> Curve | None:
-    """The measured curve of a message's operation over the same link; a gather or a scatter is half of a sum."""
+    """The measured curve of a message's operation over the same link; a gather or a scatter is half a sum."""
     operation = "exchange" if message.operation == "exchange" else "all_reduce"
     same = [each for each in found.curves if each.operation == operation and each.link == message.link]
     return max(same, key=lambda each: each.ranks, default=None)
 
 
 def bound_of(kernel: Kernel, found: Characterisation) -> float | None:
-    """The least seconds of one execution: its operations or its bytes over their roof, or a launch: the longest.
+    """The least seconds of one execution: the longest of operations over roof, bytes over roof, and a launch.
 
-    ``None`` where the roofs were not measured. Operations of what is no product are not held against a product's roof.
+    ``None`` where the roofs were not measured. Operations other than products are not compared with a product's roof.
     """
     memory = found.roof("memory")
     if memory is None:
@@ -93,7 +93,7 @@ def bound_of(kernel: Kernel, found: Characterisation) -> float | None:
 
 
 def limited_by(kernel: Kernel, found: Characterisation) -> Literal["compute", "memory", "launch"]:
-    """Which of these takes longest for a kernel at least."""
+    """Which of these sets the least time of a kernel; ``memory`` where no roof was measured."""
     memory, bound = found.roof("memory"), bound_of(kernel, found)
     if memory is None or bound is None or bound == kernel.bytes / memory.value:
         return "memory"
@@ -102,7 +102,7 @@ def limited_by(kernel: Kernel, found: Characterisation) -> Literal["compute", "m
 
 
 def lost_s(kernel: Kernel, found: Characterisation) -> float | None:
-    """Seconds of a step beyond the kernel's bound: all executions alone, less their least time; none below zero.
+    """Seconds of a step beyond the kernel's bound: all executions alone, less their least time; never below zero.
 
     Work that a cache holds may be faster than the roof of memory.
     """
@@ -113,5 +113,5 @@ def lost_s(kernel: Kernel, found: Characterisation) -> float | None:
 
 
 def ranked(found: Characterisation) -> list[Kernel]:
-    """Kernels by the time that they lose, most first; those without a time last."""
+    """Kernels by the time that they lose, the most first; those without a time last."""
     return sorted(found.kernels, key=lambda kernel: -(lost_s(kernel, found) or 0.0))

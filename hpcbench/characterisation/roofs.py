@@ -20,14 +20,14 @@ T = TypeVar("T")
 MATRIX = {"cpu": 1024}
 ACCELERATOR_MATRIX = 8192
 TRIAD_BYTES = {"cpu": 64 << 20}
-"""Of each of the three arrays; far more than a core's part of the caches."""
+"""Bytes of each of the three arrays; far more than a core's part of the caches."""
 ACCELERATOR_TRIAD_BYTES = 1 << 30
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def device_roofs(device: torch.device, precision: str, group: Group, budget_s: float = 0.3) -> list[Roof]:
-    """Measure, each for about ``budget_s``; the median over ranks, all of which measure at once. Collective."""
+    """Measure each roof for about ``budget_s``; the median over ranks, which all measure at once. Collective."""
     names = dict.fromkeys(["float32", COMPUTED_IN[precision]])
     found = [compute_roof(device, name, budget_s) for name in barred(names, group)]
     if device.type == "cuda":
@@ -38,14 +38,14 @@ def device_roofs(device: torch.device, precision: str, group: Group, budget_s: f
     found.append(memory)
     if device.type == "cpu":
         caches = [cache_roof(name, size, budget_s) for name, size in barred(cache_sizes(), group)]
-        # A cache that is not faster than memory was not what was measured.
+        # If the result is no faster than memory, the cache was not what was measured.
         found += [roof for roof in caches if roof.value > memory.value]
     found.append(launch_roof(device, budget_s))
     return over_ranks(found, group)
 
 
 def barred(values: Iterable[T], group: Group) -> Iterator[T]:
-    """Each of ``values``, once all ranks are there."""
+    """Yield each of ``values`` once all ranks have arrived."""
     for value in values:
         group.barrier()
         yield value
@@ -71,7 +71,7 @@ def compute_roof(device: torch.device, name: str, budget_s: float) -> Roof:
 
 
 def tensor_float_roof(device: torch.device, budget_s: float) -> Roof:
-    """The same of float32 matrices in TF32, which CUDA devices have."""
+    """The same for float32 matrices in TF32, which CUDA devices have."""
     size = ACCELERATOR_MATRIX
     with tensor_float(allowed=True):
         seconds = product_s(device, torch.float32, size, budget_s)
@@ -87,7 +87,7 @@ def product_s(device: torch.device, dtype: torch.dtype, size: int, budget_s: flo
 
 @contextmanager
 def tensor_float(*, allowed: bool) -> Iterator[None]:
-    """TF32 in products on CUDA devices, or not."""
+    """Allow or forbid TF32 in products on CUDA devices."""
     before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, allowed
     try:
         yield
@@ -96,7 +96,7 @@ def tensor_float(*, allowed: bool) -> Iterator[None]:
 
 
 def triad_rate(device: torch.device, size: int, budget_s: float) -> float:
-    """Bytes per second of a = b + s c with arrays of ``size`` bytes: two are read, one is written."""
+    """Bytes per second of a = b + s c with arrays of ``size`` bytes, of which two are read and one is written."""
     b, c = (torch.rand(max(1, size // 4), device=device) for _ in range(2))
     a = torch.empty_like(b)
     return 3 * a.nbytes / timed(lambda: torch.add(b, c, alpha=3.0, out=a), device, budget_s)
@@ -115,9 +115,9 @@ def cache_roof(name: str, size: int, budget_s: float) -> Roof:
 
 
 def cache_sizes(folder: Path = CACHES, threads: int | None = None) -> list[tuple[str, int]]:
-    """Level 2 and up, and the bytes that the threads of a rank have of it together; empty where nothing tells.
+    """Caches of level 2 and up, with the bytes that a rank's threads have together; empty where unknown.
 
-    Level 1 is too small to be told from the cost of a call.
+    Level 1 is too small to be distinguished from the cost of a call.
     """
     threads = threads or torch.get_num_threads()
     found = []
@@ -134,12 +134,12 @@ def cache_sizes(folder: Path = CACHES, threads: int | None = None) -> list[tuple
 
 
 def processors_of(text: str) -> int:
-    """How many a list such as ``0-3,8`` names."""
+    """How many processors a list such as ``0-3,8`` names."""
     ends = [part.partition("-") for part in text.split(",") if part]
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
 def launch_roof(device: torch.device, budget_s: float) -> Roof:
-    """Seconds that an operation on one number takes: what every operation costs at least."""
+    """Seconds that an operation on one number takes: the least cost of any operation."""
     one = torch.zeros(1, device=device)
     return Roof("launch", "launch", timed(lambda: one.add_(1.0), device, budget_s), "s", "adding to one number")

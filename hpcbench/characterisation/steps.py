@@ -1,7 +1,7 @@
 """Optimizer steps of an application on made-up samples: how long they take on one rank, on some, and on all.
 
-A step is what ``TrainingStep`` does: passes over its micro-batches, the sum of gradients while the last one goes on,
-and the update. It has no input, no observers, and is not captured as a graph.
+A step is what ``TrainingStep`` does: passes over its micro-batches, the sum of gradients during the last one, and the
+update. It has no input and no observers, and is not captured as a graph.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from staging.phase_timer import PhaseTimer
 KIND_OF_PROFILE = {
     "normalisation": "batch norm", "copy and layout": "copy", "loss and sums": "reduction",
 }  # fmt: skip
-"""Kinds of the profiler's kernels by those of the counts, where these differ."""
+"""Kinds of the profiler's kernels that the counts name differently, each with its name there."""
 LEAST_STEPS, MOST_STEPS = 3, 30
 PROFILED_STEPS = 2
 
@@ -81,24 +81,24 @@ class Step:
 
 
 class FirstRanks(Group):
-    """The first ranks of a group, which add up their gradients while the others wait."""
+    """The first ranks of a group, which sum their gradients while the others wait."""
 
     def __init__(self, group: Group, size: int, processes: Any) -> None:
         super().__init__(replace(group.launch, world_size=size), group.device, group.store)
         self.processes = processes
 
     def all_reduce_sum_async(self, tensor: Tensor) -> Work | None:
-        """As of ``Group``."""
+        """See ``Group``."""
         return None if self.world_size == 1 else dist.all_reduce(tensor, group=self.processes, async_op=True)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the steps of all ranks told."""
+    """What was measured in the steps."""
 
     steps: tuple[StepTimes, ...]
     exposed_s: dict[str, float]
-    """Seconds of a step that wait for messages of each kind, on the slowest rank; without slower ranks."""
+    """Seconds of a step that wait for messages of each kind, on the slowest rank; without waiting for slower ranks."""
     profile: dict[str, float]
     optimizer_s: float
     peak_bytes: int
@@ -110,7 +110,7 @@ def measure_steps(
 ) -> Measured:  # fmt: skip
     """Time steps on 1, 2, 4, ... and all ranks, each for about ``budget_s``; collective.
 
-    ``flop`` are the operations of products of a rank's step, and ``roof`` the most that it has of them per second.
+    ``flop`` is the operations of products in a rank's step, and ``roof`` the most of them that it reaches per second.
     """
     group = ranks.group
     times = []
@@ -161,7 +161,7 @@ def full_step(
     application: Application, config: RunConfig, ranks: Ranks, shape: MeshShape, phases: Phases,
     communication: Communication,
 ) -> Step:  # fmt: skip
-    """A step of all ranks, split as a run is; collective."""
+    """A step of all ranks, split like a run; collective."""
     model = build_model(application, config, ranks.device, 0)
     broadcast_state(model, ranks.group)
     shared = data_ranks(ranks.launch.rank // shape.spatial_size, shape.data, None, config.train.batchnorm_group_size)
@@ -189,7 +189,7 @@ def assembled(
 def timed_steps(
     step: Step | None, group: Group, size: int, config: RunConfig, flop: float, roof: float | None, budget_s: float
 ) -> StepTimes:  # fmt: skip
-    """Steps of the first ``size`` ranks, for about ``budget_s``; collective among all."""
+    """Time steps of the first ``size`` ranks for about ``budget_s``; collective among all."""
     device = group.device
     wait = synchronizer(device)
 
@@ -217,7 +217,7 @@ def timed_steps(
 
 
 def profiled(step: Step, device: torch.device) -> dict[str, float]:
-    """Seconds of a step by kind of operation, from torch's profiler; the others make as many steps meanwhile."""
+    """Seconds of a step by kind of operation, from torch's profiler; the other ranks make as many steps meanwhile."""
     found = kernel_times(step, synchronizer(device), PROFILED_STEPS)
     times: dict[str, float] = {}
     for kind, milliseconds in found["kernel_ms_by_kind"].items():
@@ -227,7 +227,7 @@ def profiled(step: Step, device: torch.device) -> dict[str, float]:
 
 
 def silent_steps(step: Step) -> dict[str, float]:
-    """As many steps as are profiled on the first rank."""
+    """Make as many steps as are profiled on the first rank."""
     for _ in range(PROFILED_STEPS):
         step()
     return {}

@@ -1,4 +1,4 @@
-"""Roofs of storage: what all ranks read from and write to each folder at once, by the staging probe."""
+"""Roofs of storage: what all ranks read from and write to each folder at once, from the staging probe."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FILES, FILE_BYTES = 4, 8 << 20
 
 
 def storage_roofs(folders: Sequence[Path], world: World, budget_s: float) -> list[Roof]:
-    """Probe each folder for about ``budget_s`` seconds; collective. What is written there is removed again.
+    """Probe each folder for about ``budget_s`` seconds; collective. What is written there is removed afterwards.
 
-    Raises ``InputError`` on all ranks for a folder that is none, or that cannot be written.
+    Raises ``InputError`` on all ranks for a path that is not a folder, or that cannot be written.
     """
     found = []
     for folder in folders:
@@ -40,7 +40,7 @@ def storage_roofs(folders: Sequence[Path], world: World, budget_s: float) -> lis
 
 
 def make_files(folder: Path, world: World) -> None:
-    """Files to read, once on each node. Raises ``InputError``."""
+    """Make files to read, once on each node. Raises ``InputError`` where they cannot be written."""
     if world.place.local_rank != 0:
         return
     try:
@@ -52,7 +52,7 @@ def make_files(folder: Path, world: World) -> None:
 
 
 def roofs_of(ceilings: Ceilings, name: str, ranks: int) -> list[Roof]:
-    """The fastest reads and writes, of one rank."""
+    """The fastest reads and writes, per rank."""
     found = []
     read, write = ceilings.best("read", "cold"), ceilings.best("write_flushed") or ceilings.best("write")
     if read is not None:

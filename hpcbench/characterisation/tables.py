@@ -23,7 +23,7 @@ class Sheet:
     headers: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     words: int = 1
-    """So many columns, from the left, are words; the others are numbers."""
+    """Number of columns from the left that hold words; the others hold numbers."""
     note: str = ""
 
     def as_text(self) -> str:
@@ -33,7 +33,7 @@ class Sheet:
 
 
 def sheets(found: Characterisation) -> list[Sheet]:
-    """Every table that the characterisation has something for."""
+    """Every table for which the characterisation has content."""
     every = [
         bound_sheet(found), work_sheet(found), kernel_sheet(found), footprint_sheet(found), input_sheet(found),
         message_sheet(found), rank_sheet(found), roof_sheet(found), moved_sheet(found),
@@ -90,12 +90,12 @@ def work_sheet(found: Characterisation) -> Sheet:
 
 
 def moved(kernels: Sequence[Kernel]) -> float:
-    """Least bytes of all executions."""
+    """Least bytes of all executions in a step."""
     return sum(each.count * each.bytes for each in kernels)
 
 
 def kernel_sheet(found: Characterisation, most: int = SHOWN_KERNELS) -> Sheet:
-    """The kernels that lose most time, or move most where they were not timed."""
+    """The kernels that lose the most time, or that move the most bytes where they were not timed."""
     timed = any(kernel.alone_s is not None for kernel in found.kernels)
     order = ranked(found) if timed else sorted(found.kernels, key=lambda each: -each.count * each.bytes)
     lines = []
@@ -117,7 +117,7 @@ def kernel_sheet(found: Characterisation, most: int = SHOWN_KERNELS) -> Sheet:
 
 
 def short_name(kernel: Kernel) -> str:
-    """torch's name, as short as it can be told: ``batch_norm back``, ``depthwise conv``."""
+    """torch's name, shortened: ``batch_norm back``, ``depthwise conv``."""
     name = kernel.operation.replace("_with_indices", "").removeprefix("native_").replace("_backward", " back")
     return name.replace("convolution", "depthwise conv") if kernel.kind == "depthwise convolution" else name
 
@@ -148,14 +148,14 @@ def footprint_sheet(found: Characterisation) -> Sheet:
 
 
 def touches(found: Characterisation) -> float | None:
-    """How often operations touch each byte of the activations at least; the optimizer's operations do not count."""
+    """How often, at least, operations touch each byte of the activations; the optimizer's do not count."""
     size = sum(each.count * each.bytes for each in found.kernels if each.direction != "optimizer")
     written = found.footprint.written * found.accumulation
     return size / written if written else None
 
 
 def input_sheet(found: Characterisation) -> Sheet:
-    """What samples cost, and the rates that the attained step needs."""
+    """What samples cost, and the read rate that the attained step needs."""
     data, reading, seconds = found.input, found.input.reading, step_s(found)
     passes = found.local_batch * found.accumulation
     lines: list[tuple[str, str]] = []
@@ -200,14 +200,14 @@ def message_sheet(found: Characterisation) -> Sheet:
 
 
 def rank_sheet(found: Characterisation) -> Sheet:
-    """How the step and the use of the device change with ranks."""
+    """How the step and the use of the device change with the number of ranks."""
     lines = tuple(rank_line(each) for each in found.steps)
     headers = ("ranks", "repeats", "step", "range", "samples/s", "FLOP/s per rank", "of the roof")
     return Sheet("Steps on some of the ranks, and on all", headers, lines, 0)
 
 
 def rank_line(steps: StepTimes) -> tuple[str, ...]:
-    """The cells of one number of ranks; of ranks that differ the least and the most."""
+    """The cells of one number of ranks; where ranks differ, the least and the most."""
     used = sorted(steps.utilisation)
     ends = "" if not used else units.percent(used[0])
     if len(used) > 1:

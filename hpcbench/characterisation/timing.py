@@ -9,12 +9,12 @@ from statistics import median
 import torch
 
 INNER_S = 2e-3
-"""Short work is repeated within one look at the clock until that lasts so long."""
+"""Short work is repeated between two looks at the clock until it lasts this long."""
 LEAST, MOST = 3, 50
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
-    """What waits for the device."""
+    """A function that waits for the device."""
     if device.type == "cpu":
         return lambda: None
     return lambda: torch.accelerator.synchronize(device)

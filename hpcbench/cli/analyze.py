@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from hpcbench.batch.machine import Machine
     from hpcbench.mlperf.run_record import RunRecord
 
-HELP = "tell why one system is faster than another, from runs of one's own and published ones"
+HELP = "explain why one system is faster than another, from your own and published runs"
 DESCRIPTION = """\
-Compare systems by their runs, one's own and published, and write a page that tells why one is
-faster: epochs, rate per accelerator, number of accelerators, evaluation, staging.
+Compare systems by their runs, your own and published ones, and write a page that explains why
+one is faster: epochs, rate per accelerator, number of accelerators, evaluation, staging.
 
   hpcbench analyze --published
   hpcbench analyze runs/* --published --machine perlmutter-gpu --out mine
   hpcbench analyze hpc_results_v1.0 hpc_results_v2.0 --out rounds
   hpcbench analyze --published --application deepcam --base "selene v1.0" --out selene
 
-The ratio of two times splits into factors exactly. Entries are ranked by application and
-mode; each is compared with the best, or with `--base`, which is the name of an entry, or
-words of it or of its machine; of several that it may mean, the best is taken. Logs by
-themselves and run folders are entries of no round. `hpcbench sites --machines` lists
-machines. Pages of reports among the paths are left out.
+The ratio of two times splits exactly into factors. Entries are ranked by application and
+mode. Each is compared with the best, or with `--base`: the name of an entry, or words from
+that name or from the name of its machine. If several entries match, the best is taken.
+Single logs and run folders are entries of no round. `hpcbench sites --machines` lists
+machines. Report pages among the paths are left out.
 
-In the folder of `--out`: analysis.html, the plots as PNG and SVG in figures, and all numbers
+The folder of `--out` gets analysis.html, the plots as PNG and SVG in figures, and all numbers
 as CSV in tables. Exit code 0: done. 2: bad input.
 """
 MOST_LINES = 12
@@ -41,15 +41,17 @@ MOST_LINES = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "paths", nargs="*", type=Path, metavar="PATH", help="run folder, log, or folder with some below"
+        "paths", nargs="*", type=Path, metavar="PATH", help="run folder, log, or folder that contains any"
     )
     parser.add_argument("--published", action="store_true", help="add the shipped records of published rounds")
     parser.add_argument("--base", metavar="ENTRY", help="compare with this entry (default: the best of each ranking)")
-    parser.add_argument("--against", metavar="ENTRY", help="draw the way from the base to this entry")
+    parser.add_argument("--against", metavar="ENTRY", help="draw the steps from the base to this entry")
     parser.add_argument("--application", metavar="APP", help="only this one: cosmoflow, deepcam, ...")
-    parser.add_argument("--machine", metavar="NAME", help="the machine of one's own runs: hpcbench sites --machines")
-    parser.add_argument("--no-cache", action="store_true", help="read each log anew, and keep nothing")
-    parser.add_argument("--out", type=Path, default=Path("analysis"), metavar="FOLDER", help="a new folder (analysis)")
+    parser.add_argument("--machine", metavar="NAME", help="the machine of your own runs: hpcbench sites --machines")
+    parser.add_argument("--no-cache", action="store_true", help="read every log again, and cache nothing")
+    parser.add_argument(
+        "--out", type=Path, default=Path("analysis"), metavar="FOLDER", help="a new folder (default: analysis)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def named_machine(name: str | None) -> Machine | None:
-    """The machine of a name. Raises ``InputError`` for one that is unknown."""
+    """The machine called ``name``; ``None`` without a name. Raises ``InputError`` if it is unknown."""
     from hpcbench.batch.machine import find_machine
     from hpcbench.batch.site import machine_folders
 
@@ -81,7 +83,7 @@ def named_machine(name: str | None) -> Machine | None:
 
 
 def read(paths: list[Path], published: bool, cached: bool) -> list[RunRecord]:
-    """The records of paths, and the shipped ones."""
+    """Read the records of ``paths``, and add the shipped ones if ``published``."""
     from hpcbench.mlperf.find_logs import find_runs
     from hpcbench.mlperf.log_cache import LogCache, cache_file
     from hpcbench.mlperf.read_runs import read_runs
@@ -126,5 +128,5 @@ def ranking_table(analysis: Analysis, ranking: Ranking) -> str:
          units.percent(row.staging_share), row.compares.split(":")[0]]
         for row in rows[:MOST_LINES]
     ]  # fmt: skip
-    more = f"\nand {len(rows) - MOST_LINES} more, in the page" if len(rows) > MOST_LINES else ""
+    more = f"\nand {len(rows) - MOST_LINES} more, on the page" if len(rows) > MOST_LINES else ""
     return table(headers, cells, right=[head for head in headers if head not in ("entry", "compares")]) + more

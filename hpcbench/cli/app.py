@@ -25,26 +25,26 @@ docs/your-own-model.md shows how to wrap a model and a dataset that exist alread
 
 
 WRAP_DESCRIPTION = """\
-Write a Python package that makes an application of a model and a dataset of yours. Both stay
-where they are, in modules that Python can import; the package names them, and the rest is the
-suite's: order of samples, ranks, optimizer, schedule, precision, staging, logs and pages.
+Write a Python package that turns your model and your dataset into an application. Both stay
+where they are, in modules that Python can import; the package names them. The suite does the
+rest: order of samples, ranks, optimizer, schedule, precision, staging, logs and pages.
 
 A LightningModule with its LightningDataModule (pip install "hpcbench-ml[lightning]"):
 
   hpcbench app wrap lit_tones --module tones.lit:ToneModule --data tones.lit:ToneData \\
       --metric val_accuracy --better higher --target 0.95
 
-A torch.nn.Module, a function of a folder that makes training and validation set, and a loss:
+A torch.nn.Module, a function that makes the training and validation sets of a folder, and a loss:
 
   hpcbench app wrap plain_tones --module tones.lab:ToneNet --dataset tones.sets:make_datasets \\
       --loss torch.nn.functional:cross_entropy --metric tones.sets:accuracy --better higher
 
-Hugging Face's datasets.Dataset after with_format("torch") is such a set: --keys names two
-entries of its samples. docs/your-own-model.md says what of each is used, and what is refused.
+A Hugging Face datasets.Dataset after with_format("torch") is such a set; --keys names two
+entries of its samples. docs/your-own-model.md says what is used of each, and what is refused.
 """
 
 MOST_TARGET = 1e9
-"""Of ``train.target``, either way."""
+"""Largest absolute value of ``train.target``."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -79,22 +79,31 @@ def add_wrap_arguments(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="write DIR/NAME (default: here)")
     parser.add_argument("--module", required=True, metavar=path, help="class of the model, or a function that makes it")
     parser.add_argument("--data", metavar=path, help="class of a LightningDataModule")
-    parser.add_argument("--dataset", metavar=path, help="function of a folder: (training set, validation set)")
-    parser.add_argument("--keys", nargs=2, metavar=("INPUTS", "TARGETS"), help="entries of samples that are dicts")
-    parser.add_argument("--loss", metavar=path, help="of output and target; a LightningModule has its own")
+    parser.add_argument(
+        "--dataset", metavar=path, help="function that takes a folder and returns (training set, validation set)"
+    )
+    parser.add_argument(
+        "--keys", nargs=2, metavar=("INPUTS", "TARGETS"), help="the two entries of a sample, if samples are dicts"
+    )
+    parser.add_argument("--loss", metavar=path, help="function of output and target; a LightningModule has its own")
     parser.add_argument(
         "--metric", action="append", default=[], metavar="NAME",
-        help="what validation_step logs (default: val_loss); repeatable, the first has the target. Of a plain module a "
-        "function of output and target (default: the loss)",
+        help="what validation_step logs (default: val_loss); repeatable, the target is for the first. For a plain "
+        "module, a function of output and target (default: the loss)",
     )  # fmt: skip
-    parser.add_argument("--better", choices=("lower", "higher"), default="lower", help="values (default: lower)")
     parser.add_argument(
-        "--target", type=metric_value, metavar="X", help="metric at which training stops, for the preset"
+        "--better",
+        choices=("lower", "higher"),
+        default="lower",
+        help="which values of the metric are better (default: lower)",
+    )
+    parser.add_argument(
+        "--target", type=metric_value, metavar="X", help="value of the metric at which training stops, for the preset"
     )
 
 
 def metric_value(text: str) -> float:
-    """A number that the setting ``train.target`` takes."""
+    """Parse a number that the setting ``train.target`` accepts."""
     try:
         found = float(text)
     except ValueError:
@@ -123,8 +132,8 @@ def wrap(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 SUBCOMMANDS = (
     Subcommand(
-        "wrap", "make one of a model and a dataset", WRAP_DESCRIPTION, add_wrap_arguments, wrap, takes_settings=False
+        "wrap", "wrap a model and a dataset", WRAP_DESCRIPTION, add_wrap_arguments, wrap, takes_settings=False
     ),
-    Subcommand("new", "write the package", DESCRIPTION, add_new_arguments, new, takes_settings=False),
+    Subcommand("new", "write the package of a new one", DESCRIPTION, add_new_arguments, new, takes_settings=False),
 )  # fmt: skip
 run_with_overrides = run_subcommand

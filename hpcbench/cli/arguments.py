@@ -15,7 +15,7 @@ from staging.bounds import shown
 from staging.errors import InputError
 
 LONGEST_MESSAGE = 500
-"""Characters of argparse's own message, which repeats what it was given."""
+"""Most characters kept of argparse's own message, which repeats the arguments."""
 
 
 HELP_OPTIONS = ("-h", "--help")
@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.subcommands: dict[str, Parser] = {}
         self.siblings: dict[str, Parser] = {}
-        """Of a subcommand: all subcommands of its group by name, itself among them."""
+        """For a subcommand: all subcommands of its group by name, itself included."""
 
     def error(self, message: str) -> NoReturn:
         words = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
             self.subcommands[subcommand.name] = parser
 
     def parse_with_settings(self, tokens: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
-        """Parse a command line that may have dotted settings. Raises ``InputError`` where the subcommand has none."""
+        """Parse a command line that may have dotted settings. Raises ``InputError`` if the subcommand takes none."""
         words, overrides = split_overrides(tokens)
         args = self.parse_strictly(words)
         subcommand: Subcommand | None = getattr(args, "subcommand", None)
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def subcommand_of(self, words: Sequence[str]) -> Parser:
-        """The parser of the subcommand that a command line begins with. Raises ``InputError`` where it has none."""
+        """The parser of the subcommand that a command line begins with. Raises ``InputError`` if there is none."""
         names = list(self.subcommands)
         if words and words[0] in names:
             return self.subcommands[words[0]]
@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{self.prog}: unknown command '{shown(words[0])}'; {suggest(words[0], names)}")
 
     def refuse_unknown_options(self, words: Sequence[str]) -> None:
-        """Raise ``InputError`` for the first option that is none of this command, and say which other one has it."""
+        """Raise ``InputError`` for the first option that this command lacks, and say which sibling has it."""
         known = self.options()
         for word in words:
             if word == "--":
@@ -135,7 +135,7 @@ BOOLEANS = ("true", "false", "yes", "no", "null")
 
 
 def switch_names(tokens: Sequence[str]) -> frozenset[str]:
-    """The dotted settings that are true or false, of the application that the command line names."""
+    """The boolean dotted settings of the application that the command line names."""
     from hpcbench.config.resolve import config_class, known_keys
 
     names = installed()
@@ -145,10 +145,10 @@ def switch_names(tokens: Sequence[str]) -> frozenset[str]:
 
 
 def split_overrides(tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Take dotted settings, wherever they stand, out of a command line.
+    """Take the dotted settings out of a command line, wherever they are.
 
     ``["--train.compile", "app", "--optim.lr", "0.1"]`` gives ``["app"]`` and
-    ``{"optim.lr": "0.1", "train.compile": "true"}``: what is true or false needs no value.
+    ``{"optim.lr": "0.1", "train.compile": "true"}``: a boolean setting needs no value.
     """
     dotted = any(token.startswith("--") and "." in token for token in tokens)
     switches = switch_names(tokens) if dotted else frozenset()
@@ -174,7 +174,7 @@ def split_overrides(tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 def add_run_options(
     parser: argparse.ArgumentParser, word: str = "APP", meaning: str = "application; `hpcbench apps` lists them"
 ) -> None:
-    """Options that select the configuration of a run; ``word`` and ``meaning`` tell what stands first."""
+    """Add options that select the configuration of a run; ``word`` and ``meaning`` describe the first argument."""
     add_preset_options(parser, word, meaning)
     parser.add_argument("--seed", type=int, help="seed of every random draw")
     parser.add_argument("--samples", type=int, metavar="N", help="number of training samples")
@@ -183,7 +183,7 @@ def add_run_options(
 def add_preset_options(
     parser: argparse.ArgumentParser, word: str = "APP", meaning: str = "application; `hpcbench apps` lists them"
 ) -> None:
-    """The application, its preset and files of settings."""
+    """Add options for the application, its preset and files of settings."""
     parser.add_argument("app", metavar=word, help=meaning)
     parser.add_argument("--preset", help="smoke, laptop, node, mlperf, ... (default: smoke)")
     parser.add_argument(
@@ -213,9 +213,9 @@ MAY_CHANGE = (
     "train.baselines", "train.page", "train.local_batch_size", "train.accumulation", "data.root", "data.workers",
     "data.prefetch", "measure.", "parallel.", "staging.",
 )  # fmt: skip
-"""Settings that a resumed run may change; every other one decides what is computed.
+"""Settings that a resumed run may change; all others decide what is computed.
 
-Whether another sharing out of the global batch may go on is for the checkpoint to say.
+Whether it may continue with its global batch divided differently is checked against its checkpoint.
 """
 
 

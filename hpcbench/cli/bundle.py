@@ -15,19 +15,19 @@ from staging.ranks.signals import Interrupts
 HELP = "pack hpcbench for a machine without a network"
 DESCRIPTION = """\
 Make an archive that installs hpcbench on a machine without a network, beside the torch,
-numpy and MPI of the site, which it leaves as they are: wheels of hpcbench and of all that
-it needs, each with its version and checksum, the source, and a script that installs them.
+numpy and MPI of the site, which it leaves as they are: wheels of hpcbench and of all its
+dependencies, each with its version and checksum, the source, and a script that installs them.
 
   hpcbench bundle hpcbench.tar.gz
   hpcbench bundle hpcbench-arm.tar.gz --python 3.12 --arch aarch64
   hpcbench bundle hpcbench.tar.gz --extra energy --numpy 2.1.3
 
-Then, on the machine, with the module loaded that has torch:
+Then, on the machine, load the module that provides torch and run:
 
   tar -xzf hpcbench.tar.gz && sh hpcbench-ml-*/install.sh --venv DIR
 
-It needs pip, a package index (or a mirror, as PIP_INDEX_URL names it), and a clone of the
-repository, such as the current folder. docs/installing.md says more.
+Making the archive needs pip, a package index (or the mirror that PIP_INDEX_URL names), and a
+clone of the repository, such as the current folder. docs/installing.md says more.
 """
 
 
@@ -37,20 +37,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT.tar.gz", type=Path, help="the archive, a new file")
     parser.add_argument("--python", choices=PYTHONS, default=here if here in PYTHONS else PYTHONS[-1],
                         help="version of the site's Python (default: this one's)")  # fmt: skip
-    parser.add_argument("--arch", choices=ARCHITECTURES, help="architecture of its processors (default: this one's)")
+    parser.add_argument(
+        "--arch", choices=ARCHITECTURES, help="architecture of the site's processors (default: this one's)"
+    )
     parser.add_argument("--extra", action="append", default=[], metavar="NAME",
                         help="optional group of dependencies, such as energy or fast; repeatable")  # fmt: skip
-    parser.add_argument("--numpy", metavar="VERSION", help="the site's numpy, where it is newer than the wheels allow")
+    parser.add_argument("--numpy", metavar="VERSION", help="the site's numpy, if it is newer than the wheels allow")
     parser.add_argument(
         "--source",
         type=Path,
         metavar="DIR",
-        help="clone of the repository (default: the one that this runs from, or this folder)",
+        help="clone of the repository (default: the one that this command runs from, or this folder)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make it, and say what it holds and what it needs."""
+    """Make the bundle, and say what it holds and what it needs."""
     architecture = args.arch or platform.machine()
     if architecture not in ARCHITECTURES:
         raise InputError(f"no bundle is made for {architecture}; name {' or '.join(ARCHITECTURES)} with --arch")

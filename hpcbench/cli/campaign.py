@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HELP = "run and report by the rules of a benchmark campaign"
 DESCRIPTION = """\
 A campaign is a file of rules: what is fixed and free in each category, sizes, replicates, the
-metric, and reference results. MLPerf HPC v3.0, NERSC-10's DeepCAM and ESIF-HPC-4 are there.
+metric, and reference results. MLPerf HPC v3.0, NERSC-10's DeepCAM and ESIF-HPC-4 are included.
 
   hpcbench campaign list
   hpcbench campaign show nersc10-deepcam
@@ -32,44 +32,46 @@ metric, and reference results. MLPerf HPC v3.0, NERSC-10's DeepCAM and ESIF-HPC-
 `hpcbench campaign COMMAND --help` shows the options of a command, with an example.
 """
 LIST = """\
-The campaigns that there are, your own among them.
+List the available campaigns, your own included.
 
   hpcbench campaign list
 
 Your own are YAML files in ~/.config/hpcbench/campaigns, or in the folder that
-HPCBENCH_CAMPAIGNS names; --rules FILE takes one from anywhere.
+HPCBENCH_CAMPAIGNS names; --rules FILE reads one from anywhere.
 """
 SHOW = """\
-The rules of a campaign: categories, settings, sizes, metric, reference results, sources.
+Show the rules of a campaign: categories, settings, sizes, metric, reference results, sources.
 
   hpcbench campaign show esif-hpc-4
 """
 PLAN = """\
-What will run and what cannot, before a job starts: batch, memory of an accelerator, counts of
-the dataset. Exit code 2 where a size cannot run.
+Show what will run and what cannot, before a job starts: batch, memory of an accelerator, counts
+of the dataset. Exit code 2 if a size cannot run.
 
   hpcbench campaign plan nersc10-deepcam --site perlmutter-gpu --nodes 256,512
 
---machine takes a machine file that has no profile of a site. Settings that the category forbids
-are refused, with the rule.
+--machine takes a machine file that has no site profile. Settings that the category forbids are
+refused, and the rule is named.
 """
 RUN = """\
-Make the runs of a campaign: batch jobs of a site, or simulated nodes here. The same command
-again makes what is missing.
+Make the runs of a campaign: as batch jobs of a site, or on simulated nodes here. Repeat the
+command to make the runs that are missing.
 
   hpcbench campaign run nersc10-deepcam --rehearsal --campaign-dir campaigns/rehearsal
   hpcbench campaign run esif-hpc-4 --scenario s1 --site perlmutter-gpu --nodes 1 \\
       --data.root /pscratch/deepcam --campaign-dir campaigns/esif
 
---rehearsal makes all scenarios at a size of seconds, with simulated data, and says so
-everywhere. Baseline and closed need unchanged packages: those of a wheel, or of a commit.
+--rehearsal makes all scenarios at sizes that take seconds, with simulated data, and says so
+everywhere. The categories baseline and closed need unchanged packages: those of a wheel, or
+of a commit.
 """
 REPORT = """\
-The response of a campaign from its run folders: table, CSV and page, reference results beside.
+Write the response of a campaign from its run folders: table, CSV and page, with the reference
+results beside.
 
   hpcbench campaign report campaigns/rehearsal
 
-Exit code 3 where a committed value of the rules (acceptance) is not met, or not known to be.
+Exit code 3 if a committed value of the rules (acceptance) is not met, or not known to be met.
 """
 
 
@@ -83,9 +85,9 @@ def add_nothing(parser: Parser) -> None:
 
 
 def add_rules(parser: Parser) -> None:
-    """Which campaign."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="`hpcbench campaign list` lists them")
-    parser.add_argument("--rules", type=Path, metavar="FILE", help="a file of rules of your own, instead of NAME")
+    """Add the options that choose a campaign."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="campaign; `hpcbench campaign list` lists them")
+    parser.add_argument("--rules", type=Path, metavar="FILE", help="your own file of rules, instead of NAME")
 
 
 def add_plan_arguments(parser: Parser) -> None:
@@ -98,24 +100,27 @@ def add_run_arguments(parser: Parser) -> None:
     """Options of ``run``."""
     add_rules(parser)
     parser.add_argument("--campaign-dir", required=True, type=Path, metavar="DIR",
-                        help="folder of the campaign, new or to go on with")  # fmt: skip
-    parser.add_argument("--rehearsal", action="store_true", help="all scenarios at a size of seconds, here")
+                        help="folder of the campaign, new or to be continued")  # fmt: skip
+    parser.add_argument("--rehearsal", action="store_true", help="all scenarios here, at sizes that take seconds")
     add_entry(parser)
     running = parser.add_argument_group("running")
-    add_whole(running, "--jobs", 1, MOST_PER_NODE, "at once: runs here (default: 1), or jobs in a queue")
+    add_whole(running, "--jobs", 1, MOST_PER_NODE, "how many at once: runs here (default: 1), or jobs in a queue")
     running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     running.add_argument("--wait", action="store_true", help="stay until all jobs have ended")
-    running.add_argument("--retry", action="store_true", help="run again what failed")
+    running.add_argument("--retry", action="store_true", help="repeat the runs that failed")
 
 
 def add_entry(parser: Parser) -> argparse._ArgumentGroup:
-    """What a user chooses of a campaign."""
+    """Add the options for what a user chooses in a campaign."""
     entry = parser.add_argument_group("the entry")
     entry.add_argument("--category", metavar="NAME", help="baseline, closed, ... (default: the campaign's first)")
-    entry.add_argument("--scenario", metavar="NAME", help="needed where there are several")
-    entry.add_argument("--nodes", metavar="N,N,...", help="sizes, in nodes; N alone makes the ladder of the rules")
+    entry.add_argument("--scenario", metavar="NAME", help="which one; `run` without --rehearsal needs it if there are "
+                       "several")  # fmt: skip
+    entry.add_argument("--nodes", metavar="N,N,...", help="sizes, in nodes; N alone gives all multiples of N that the "
+                       "rules ask for")  # fmt: skip
     add_whole(entry, "--instance-nodes", 1, MOST_NODES, "nodes of each instance of a throughput scenario")
-    add_whole(entry, "--global-batch-size", 1, MOST_SAMPLES, "where the rules leave it open (default: the recipe's)")
+    add_whole(entry, "--global-batch-size", 1, MOST_SAMPLES, "samples per optimizer step, if the rules leave them open "
+              "(default: the recipe's)")  # fmt: skip
     entry.add_argument("--preset", help="another recipe, as far as the rules allow it (default: the scenario's)")
     entry.add_argument("--config", action="append", default=[], type=Path, metavar="FILE",
                        help="YAML file of settings; repeatable")  # fmt: skip
@@ -128,7 +133,7 @@ def add_entry(parser: Parser) -> argparse._ArgumentGroup:
 
 
 def add_folder(parser: Parser) -> None:
-    """The folder of a campaign."""
+    """Add the folder of a campaign."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign, its --campaign-dir")
 
 
@@ -150,19 +155,19 @@ def show(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def plan(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Print what each size comes to; exit code 2 where one cannot run."""
+    """Print what each size needs; exit code 2 if one cannot run."""
     from hpcbench.campaign.plan import plan_page
 
     campaign = campaign_of(args)
     site = site_of(args)
     scenarios = scenarios_of(args, campaign, every=True)
-    if args.instance_nodes is None and args.scenario is None:  # nobody says how large an instance is
+    if args.instance_nodes is None and args.scenario is None:  # the user did not say how large an instance is
         scenarios = [each for each in scenarios if not each.throughput]
     return plan_page([entry_of(args, overrides, campaign, scenario) for scenario in scenarios], site)
 
 
 def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Make the runs, then the report where nothing is left."""
+    """Make the runs, then the report if no run is left."""
     from hpcbench.campaign.campaign_run import run_campaign
     from hpcbench.study.runner import ExecutionOptions
 
@@ -195,7 +200,7 @@ def campaign_of(args: argparse.Namespace) -> Campaign:
 
 
 def scenarios_of(args: argparse.Namespace, campaign: Campaign, *, every: bool) -> list[Scenario]:
-    """The scenario that is named; else all, where ``every`` allows that. Raises ``InputError``."""
+    """The scenario that the user names; else all, if ``every`` allows that or there is one. Raises ``InputError``."""
     from hpcbench.campaign.categories import scenario_of
 
     if args.scenario is not None:
@@ -207,7 +212,7 @@ def scenarios_of(args: argparse.Namespace, campaign: Campaign, *, every: bool) -
 
 
 def refuse_with_rehearsal(args: argparse.Namespace) -> None:
-    """Raise ``InputError`` for what a rehearsal has of its own."""
+    """Raise ``InputError`` for options that a rehearsal sets itself."""
     for name in ("nodes", "instance_nodes", "global_batch_size", "preset"):
         if getattr(args, name) is not None:
             raise InputError(
@@ -252,10 +257,10 @@ def entry_of(args: argparse.Namespace, overrides: dict[str, str], campaign: Camp
 
 
 SUBCOMMANDS = (
-    Subcommand("list", "the campaigns that there are", LIST, add_nothing, list_campaigns, takes_settings=False),
-    Subcommand("show", "the rules of a campaign", SHOW, add_rules, show, takes_settings=False),
-    Subcommand("plan", "what will run on a machine, and what cannot", PLAN, add_plan_arguments, plan),
+    Subcommand("list", "list the available campaigns", LIST, add_nothing, list_campaigns, takes_settings=False),
+    Subcommand("show", "show the rules of a campaign", SHOW, add_rules, show, takes_settings=False),
+    Subcommand("plan", "show what will run on a machine and what cannot", PLAN, add_plan_arguments, plan),
     Subcommand("run", "make the runs, as jobs or here", RUN, add_run_arguments, run),
-    Subcommand("report", "the response: table, CSV and page", REPORT, add_folder, report, takes_settings=False),
+    Subcommand("report", "write the response: table, CSV and page", REPORT, add_folder, report, takes_settings=False),
 )
 run_with_overrides = run_subcommand

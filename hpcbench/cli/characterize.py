@@ -1,4 +1,4 @@
-"""``hpcbench characterize``: what a training asks of a machine, and what this machine gives."""
+"""``hpcbench characterize``: what a training demands of a machine, and what this machine delivers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hpcbench.characterisation.model import Characterisation, MovedBytes
     from hpcbench.config.schema import RunConfig
 
-HELP = "what a training asks of a machine, beside this machine's roofs"
+HELP = "show what a training demands of a machine, beside this machine's roofs"
 DESCRIPTION = """\
-Count what a training step asks for (operations, bytes, memory, input, messages), measure what
-this machine gives (products, memory, caches, storage, links, steps, every kernel alone), and
-put both on one page. Works on a processor or any accelerator, on one rank or many, in minutes.
+Count what a training step demands (operations, bytes, memory, input, messages), measure what
+this machine delivers (products, memory, caches, storage, links, steps, every kernel alone), and
+put both on one page. It works on a processor or any accelerator, on one rank or many, in minutes.
 
   hpcbench characterize cosmoflow --preset smoke
   hpcbench characterize deepcam --preset mlperf --counts-only --page deepcam.html
@@ -33,8 +33,8 @@ put both on one page. Works on a processor or any accelerator, on one rank or ma
   hpcbench characterize --from four-ranks.json --page four-ranks.html --dlio four-ranks.yaml
 
 The file (--out) is JSON, described in docs/characterisation.md. --from reads one instead of
-measuring, to draw its page again, to export it, or to add what counters saw: --counters takes
-the output of perf stat -x, of Nsight Compute and rocprof (CSV), and of darshan-parser.
+measuring, to draw its page again, to export it, or to add the values of counters: --counters
+takes the output of perf stat -x, of Nsight Compute and rocprof (CSV), and of darshan-parser.
 """
 MOST_SECONDS = 24 * 3600.0
 MOST_STEPS = 10**9
@@ -47,21 +47,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
     )
-    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="a characterisation, read instead")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where the file goes (default: "
-                        "APP-PRESET-characterisation.json; with --from nowhere)")  # fmt: skip
-    parser.add_argument("--page", type=Path, metavar="FILE", help="where the page goes (default: beside the file)")
-    parser.add_argument("--seconds", type=seconds, default=60.0, help="for steps and kernels together (default: 60)")
+    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="a characterisation to read "
+                        "instead of measuring")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: "
+                        "APP-PRESET-characterisation.json; none with --from)")  # fmt: skip
+    parser.add_argument("--page", type=Path, metavar="FILE", help="page to write (default: beside the file)")
+    parser.add_argument(
+        "--seconds", type=seconds, default=60.0, help="time for steps and kernels together (default: 60)"
+    )
     parser.add_argument("--storage", action="append", default=[], type=Path, metavar="DIR",
                         help="folder whose storage is probed; repeatable")  # fmt: skip
-    parser.add_argument("--counts-only", action="store_true", help="count, and measure nothing")
+    parser.add_argument("--counts-only", action="store_true", help="count only, and measure nothing")
     parser.add_argument("--counters", action="append", default=[], type=Path, metavar="FILE",
                         help="output of perf, ncu, rocprof or darshan-parser; repeatable")  # fmt: skip
     add_whole(parser, "--counted-steps", 1, MOST_STEPS, "optimizer steps that --counters cover")
     parser.add_argument("--machine-out", type=Path, metavar="FILE", help="write this machine's facts as a machine file")
     parser.add_argument("--hatchet", type=Path, metavar="FILE", help="write the kernels for Hatchet and Thicket (JSON)")
     parser.add_argument("--extra-p", type=Path, metavar="FILE", help="write the steps for Extra-P (JSON lines)")
-    parser.add_argument("--dlio", type=Path, metavar="FILE", help="write the input as a workload of DLIO (YAML)")
+    parser.add_argument("--dlio", type=Path, metavar="FILE", help="write the input as a DLIO workload (YAML)")
 
 
 def seconds(text: str) -> float:
@@ -108,7 +111,7 @@ def measure(args: argparse.Namespace, config: RunConfig) -> int:
     wanted = Wanted(args.seconds, tuple(args.storage), not args.counts_only)
     with connect_ranks(detect(os.environ), config) as ranks:
         found = characterize(find_application(args.app), config, ranks, wanted)
-        # All end together: one that cannot write is bad input for all.
+        # All ranks end together: if the first cannot write, that is bad input for all.
         ranks.together(lambda: deliver(args, with_counters(args, found)) if ranks.launch.rank == 0 else 0)
     return 0
 
@@ -118,7 +121,7 @@ def check(args: argparse.Namespace, overrides: dict[str, str]) -> None:
     if (args.app is None) == (args.source is None):
         raise InputError("name an application, or a characterisation to read with --from FILE, and not both")
     if args.source is not None and overrides:
-        raise InputError(f"--{next(iter(overrides))} is for a measurement; leave it out where --from reads a file")
+        raise InputError(f"--{next(iter(overrides))} is for a measurement; leave it out when --from reads a file")
     if args.counted_steps is not None and not args.counters:
         raise InputError("--counted-steps says what --counters cover; give --counters FILE with it, or leave it out")
     for path in (args.out, args.machine_out, args.hatchet, args.extra_p, args.dlio):
@@ -131,13 +134,13 @@ def check(args: argparse.Namespace, overrides: dict[str, str]) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Raise ``InputError`` for a file that is there already."""
+    """Raise ``InputError`` for a file that already exists."""
     if path.exists() and "HPCBENCH_SPAWNED" not in os.environ:
         raise InputError(f"{path} is there already; give another name, or remove it")
 
 
 def with_counters(args: argparse.Namespace, found: Characterisation) -> Characterisation:
-    """The characterisation with what counters saw."""
+    """The characterisation with the bytes that counters measured."""
     return replace(found, moved=(*found.moved, *read_counters(args)))
 
 

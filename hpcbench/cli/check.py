@@ -1,4 +1,4 @@
-"""``hpcbench check``: the verdicts of the official checkers, and notes on what they do not look at."""
+"""``hpcbench check``: the verdicts of the official checkers, and notes on what they do not check."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ The verdict is that of the official tools, `mlperf_logging`:
   own target    a run of the open division that reached its own target, not the published
                 quality, and that the official checker rejects for nothing else
   common rules  an application that the official checker does not know keeps its rules for all
-  no rules      of round v0.7, for which there are no official HPC rules; --ruleset names some
+                applications
+  no rules      round v0.7, for which there are no official HPC rules; --ruleset names some
 
-What breaks rules that no official tool checks is a note, and never changes the verdict:
-run_stop without success, epochs not numbered from 1, times that go back, throughput without
-a time to train, instances of several sizes, and more.
+A violation of rules that no official tool checks is a note, and never changes the verdict:
+run_stop without success, epochs not numbered from 1, times that go backwards, throughput
+without a time to train, instances of several sizes, and more.
 
 The ruleset is --ruleset, else that of the round's folder (v1.0 or hpc_results_v1.0), else
-what the run's summary says, else 3.0.0. Under 1.0.0 and 2.0.0, staging must lie inside the
-clock. Pages of reports and runs that have not ended are left out. Nothing is written.
-Exit code 0: all pass, or keep the common rules. 1: something does not, which own targets
-are too. 2: bad input.
+the one in the run's summary, else 3.0.0. Under 1.0.0 and 2.0.0, staging must lie inside the
+clock. Report pages and runs that have not ended are left out. Nothing is written.
+Exit code 0: all pass, or keep the common rules. 1: something does not pass; own targets do
+not. 2: bad input.
 """
 
 
@@ -56,12 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="run folder, log, folder of result_*.txt, or submission"
     )
-    parser.add_argument("--division", help="open or closed, for logs and folders of runs (default: what they name)")
+    parser.add_argument("--division", help="open or closed, for logs and folders of runs (default: the one they name)")
     parser.add_argument("--ruleset", help="1.0.0, 2.0.0 or 3.0.0 (default: that of the round, or the run's own)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check all that the paths name and print tables; exit code 1 where something does not pass."""
+    """Check everything that the paths name and print tables; exit code 1 if something does not pass."""
     from hpcbench.mlperf.check_targets import targets_of
     from hpcbench.mlperf.compliance import DIVISIONS
     from hpcbench.mlperf.rulesets import check_ruleset
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def refuse_special_files(targets: Sequence[Target]) -> None:
-    """Raise ``DataError`` for a log that is a pipe, a socket or a device, for which the official tools would wait."""
+    """Raise ``DataError`` for a log that is a pipe, a socket or a device, on which the official tools would block."""
     from hpcbench.mlperf.official_score import log_files
     from staging.formats.regular import refuse_special
 
@@ -95,7 +96,7 @@ def refuse_special_files(targets: Sequence[Target]) -> None:
 
 
 def refuse_other_files(target: Target) -> None:
-    """Raise ``DataError`` for the only thing to check where it is a file without a line of a log."""
+    """Raise ``DataError`` if the only path to check is a file without a line of an official log."""
     from hpcbench.results.mllog_reader import MARK
     from staging.errors import DataError
     from staging.formats.regular import read_text
@@ -105,7 +106,7 @@ def refuse_other_files(target: Target) -> None:
 
 
 def refuse_mixtures(targets: Sequence[Target]) -> None:
-    """Raise ``DataError`` for runs of several benchmarks or batches, over which the official tool crashes."""
+    """Raise ``DataError`` for runs of several benchmarks or batches, on which the official tool crashes."""
     from hpcbench.mlperf.official_score import log_files
     from hpcbench.results.mllog_reader import read_events
     from staging.errors import DataError
@@ -126,7 +127,7 @@ def refuse_mixtures(targets: Sequence[Target]) -> None:
 
 
 def show(verdicts: list[Verdict]) -> None:
-    """Print a table of each kind, and below it what is to be said; rows with the same lines stand together."""
+    """Print a table of each kind, then the details; rows with the same details are grouped."""
     from hpcbench.mlperf.verdicts import COLUMNS
     from hpcbench.results.tables import table
 

@@ -1,7 +1,7 @@
-"""Completes a command line where a shell asks for it: what may stand at the cursor, by the parsers of the commands.
+"""Complete a command line for a shell: the words possible at the cursor, from the parsers of the commands.
 
-The script of ``hpcbench completion`` starts hpcbench with the line in the environment, and argcomplete answers. Of all
-commands only the one that the line names gets its options, and a value is looked up only where the cursor stands at it.
+The script of ``hpcbench completion`` starts hpcbench with the line in the environment, and argcomplete answers. Only
+the command that the line names gets its options, and only the values of the argument at the cursor are looked up.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from staging.errors import InputError
 
 Words = list[str]
 Names = Callable[[Words], Iterable[str]]
-"""The names that may stand at the cursor, from the words before it."""
+"""Returns the names possible at the cursor, from the words before it."""
 SHORTEST_OF_A_SETTING = 3
-"""Characters of a word that is completed to settings, too: there are many, so that ``--`` gives only options."""
+"""Fewest characters of a word that is also completed to settings; there are many, so ``--`` gives only options."""
 
 
 def complete(environ: Mapping[str, str]) -> None:
@@ -41,7 +41,7 @@ def complete(environ: Mapping[str, str]) -> None:
 
 
 def parser_of(words: Words) -> Parser:
-    """The parser of all that may follow ``words``, the line up to the word at the cursor."""
+    """The parser for everything that may follow ``words``, the line up to the word at the cursor."""
     root = Parser("hpcbench", "")
     root.add_argument("--version", action="store_true", help="print the version")
     group = root.add_subparsers(parser_class=Parser)
@@ -57,7 +57,7 @@ def parser_of(words: Words) -> Parser:
 
 
 def prepare(parser: Parser, words: Words, settings: bool) -> None:
-    """Give a parser and its subcommands completers and, where they take them, the dotted settings."""
+    """Give a parser and its subcommands completers and, if they take settings, the dotted settings."""
     for subcommand, inner in parser.subcommands.items():
         if subcommand in words[2:3]:
             prepare(inner, words, settings and inner.get_default("subcommand").takes_settings)
@@ -70,7 +70,7 @@ def prepare(parser: Parser, words: Words, settings: bool) -> None:
 
 
 def add_settings(parser: Parser, words: Words) -> None:
-    """The dotted settings as options that only a word with its beginning completes."""
+    """Add the dotted settings as hidden options, which complete only a word that begins like one of them."""
     application = application_of(words)
     kind: type = RunConfig
     if application is not None:
@@ -88,7 +88,7 @@ SWITCH = ("true", "false")
 
 
 def setting_values(kind: type, prefix: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every dotted setting of a configuration, and the words that it may have; none where these are not counted."""
+    """Every dotted setting of a configuration with its possible values; none if they cannot be listed."""
     hints = typing.get_type_hints(kind)
     for field in fields(kind):
         hint, key = hints[field.name], f"{prefix}{field.name}"
@@ -99,7 +99,7 @@ def setting_values(kind: type, prefix: str = "") -> Iterator[tuple[str, tuple[st
 
 
 def words_of(hint: Any) -> tuple[str, ...]:
-    """The words that a value of a type may be; none where it may be anything."""
+    """The possible values of a type, as words; none if it may be anything."""
     if hint is bool:
         return SWITCH
     if typing.get_origin(hint) is Literal:
@@ -110,7 +110,7 @@ def words_of(hint: Any) -> tuple[str, ...]:
 
 
 def application_of(words: Words) -> str | None:
-    """The application that a line names; ``None`` where it names none."""
+    """The application that a line names; ``None`` if it names none."""
     known = installed()
     return next((word for word in words if word in known), None)
 
@@ -163,18 +163,18 @@ NAMES: dict[str, Names] = {
     "--optim.name": optimizers, "hpcbench sites NAME": lambda words: [*sites(words), *machines(words)],
     **dict.fromkeys((f"hpcbench campaign {name} NAME" for name in ("show", "plan", "run")), campaigns),
 }  # fmt: skip
-"""Names by option, by what a help text calls a positional argument, or by that with its command."""
+"""Names by option, by the metavar of a positional argument, or by command and metavar."""
 
 
 def key_of(parser: Parser, action: argparse.Action) -> str:
-    """Where ``NAMES`` has the names of an argument."""
+    """The key of an argument in ``NAMES``."""
     if action.option_strings:
         return action.option_strings[-1]
     return f"{parser.prog} NAME" if action.metavar == "NAME" else str(action.metavar)
 
 
 def completer(names: Names, words: Words) -> Callable[..., Iterable[str]]:
-    """What argcomplete calls: the names, and files where the argument may be one, too."""
+    """The function that argcomplete calls: it returns the names, and files if the argument may be one."""
 
     def found(prefix: str, action: argparse.Action, **_: object) -> Iterable[str]:
         from argcomplete.completers import FilesCompleter

@@ -1,4 +1,4 @@
-"""``hpcbench completion``: what a shell needs to complete command lines of hpcbench."""
+"""``hpcbench completion``: the script with which a shell completes hpcbench command lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 
 from staging.errors import InputError
 
-HELP = "print what a shell needs to complete commands of hpcbench"
+HELP = "print the script with which a shell completes hpcbench commands"
 DESCRIPTION = """\
-Print the completion script of a shell. Then the tab key completes commands, options, applications,
-presets, sites, machines and settings, those of other packages too.
+Print the completion script of a shell. With it the tab key completes commands, options,
+applications, presets, sites, machines and settings, including those of other packages.
 
   hpcbench completion bash
   hpcbench completion zsh
@@ -21,7 +21,7 @@ Add a line to the file that the shell reads when it starts:
   zsh    ~/.zshrc, after compinit     eval "$(hpcbench completion zsh)"
   fish   ~/.config/fish/config.fish   hpcbench completion fish | source
 
-Where Python starts slowly, keep what is printed in a file, and let the shell read that one.
+If Python starts slowly, save the output to a file, and let the shell read that file instead.
 """
 SHELLS = ("bash", "zsh", "fish")
 

@@ -22,7 +22,7 @@ from staging.number_options import MOST_PER_NODE, add_whole
 
 HELP = "simulate, inspect, verify, split or index a dataset"
 DESCRIPTION = """\
-Datasets in the published on-disk formats.
+Simulate, inspect, verify, split or index datasets in the published on-disk formats.
 
   hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
   hpcbench data verify data/cosmoflow
@@ -30,7 +30,8 @@ Datasets in the published on-disk formats.
 `hpcbench data COMMAND --help` shows the options of a command, with an example.
 """
 SIMULATE = """\
-Write synthetic but physical data in the published format; continues where it stopped.
+Write synthetic but physical data in the published format. A repeated call continues where the
+last one stopped.
 
   hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
 
@@ -41,16 +42,16 @@ Say what files hold, or the first file of each split of a folder.
 
   hpcbench data inspect data/cosmoflow
 
-Whose files they are is found out from the first ones; an application may be named before them.
+The application is recognized from the first files; you may also name it before the paths.
 """
 VERIFY = """\
-Read every file of a dataset in parallel and list each bad one; exit code 2 when there is one.
+Read every file of a dataset in parallel and list each bad one; exit code 2 if there is one.
 
   hpcbench data verify data/cosmoflow
   hpcbench data verify cosmoflow data/cosmoflow --preset laptop
 
-Whose files they are, and in which form, is found out from the first ones. An application may be
-named before the folder, and --preset, --config or a setting says the form.
+The application and the form of the data are recognized from the first files. You may also name
+the application before the folder, and give the form with --preset, --config or a setting.
 """
 SPLIT = """\
 Cut files that hold many samples, such as a whole universe, into samples.
@@ -58,7 +59,7 @@ Cut files that hold many samples, such as a whole universe, into samples.
   hpcbench data split cosmoflow --preset mlperf universes/*.hdf5 --out data/cosmoflow/train
 """
 INDEX = """\
-List any dataset with checksums in a file that staging reads.
+List the files of any dataset, with checksums, in a file that staging reads.
 
   hpcbench data index data/cosmoflow
 """
@@ -70,7 +71,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def add_processes(parser: Parser, what: str = "worker processes") -> None:
-    """How many work at once."""
+    """Add the option for how many workers run at once."""
     add_whole(parser, "--processes", 1, MOST_PER_NODE, f"{what} (default: the allowed cores)")
 
 
@@ -79,7 +80,7 @@ def add_simulate_arguments(parser: Parser) -> None:
     add_run_options(parser)
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the dataset")
     add_processes(parser)
-    parser.add_argument("--device", default="cpu", help="cpu, or an accelerator such as cuda, to simulate on")
+    parser.add_argument("--device", default="cpu", help="device to simulate on: cpu, or an accelerator such as cuda")
 
 
 def add_inspect_arguments(parser: Parser) -> None:
@@ -138,7 +139,7 @@ def inspect(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def verify(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Read every file; exit code 2 when one is bad."""
+    """Read every file; exit code 2 if one is bad."""
     application, paths = application_and_paths(args, alone=bool(args.config) or "data.root" in overrides)
     if len(paths) > 1:
         raise InputError(f"data verify takes one dataset, not {paths[1]} as well; verify one after the other")
@@ -156,10 +157,10 @@ def verify(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def application_and_paths(args: argparse.Namespace, alone: bool) -> tuple[Application | None, list[Path]]:
-    """The application that the first word names, and the paths behind it; ``None`` where that word is a path, too.
+    """The application that the first word names, and the paths after it; ``None`` if that word is a path itself.
 
-    The name of an application that stands alone is a path where there is one, unless it is to be taken ``alone``.
-    Raises ``InputError`` for a word that is neither.
+    The name of an application without paths is taken as a path if that path exists, unless ``alone`` is set. Raises
+    ``InputError`` for a word that is neither.
     """
     here = Path(args.app)
     if args.app in installed() and (alone or args.paths or not here.exists()):
@@ -175,7 +176,7 @@ def application_and_paths(args: argparse.Namespace, alone: bool) -> tuple[Applic
 def form_to_verify(
     application: Application | None, args: argparse.Namespace, overrides: dict[str, str]
 ) -> tuple[Application, RunConfig]:
-    """Whose files to verify, and what they should be: as --preset, --config and settings say, else as found there."""
+    """The application whose files to verify, and their form: from --preset, --config and settings, else as found."""
     from hpcbench.data.recognize import Recognized, form_of, recognize
 
     found: Recognized | None = None
@@ -205,7 +206,7 @@ def split(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def index(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Write the index of a folder; it is the same for all applications."""
+    """Write the index of a folder; its format is the same for all applications."""
     from staging.source.make_index import index_dataset
 
     print(index_dataset(args.folder, args.out, args.processes))

@@ -1,4 +1,4 @@
-"""``hpcbench demo``: the main job on this machine, both applications from data to report."""
+"""``hpcbench demo``: the whole workflow on this machine, both applications from data to report."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from staging.number_options import add_whole
 
 HELP = "simulate, stage, train and report both applications, in minutes"
 DESCRIPTION = """\
-The main job at the size of a laptop: for each application, simulate a dataset in the
+Run the whole workflow at laptop size: for each application, simulate a dataset in the
 published format, stage it, train to the target, and write a report page.
 
   hpcbench demo                       both applications, four to seven minutes on two cores
-  hpcbench demo --preset smoke        the same in a minute, to see that all works
+  hpcbench demo --preset smoke        the same in a minute, to see that everything works
   hpcbench demo --app cosmoflow       one application
 
-Datasets are kept in --out and used again; every call makes new run folders beside them.
+Datasets are kept in --out and reused; every call makes new run folders beside them.
 """
 
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the job; the exit code is the worst of its parts."""
+    """Run the workflow; the exit code is the worst of its parts."""
     chosen = [find_application(name) for name in args.app] if args.app else list(applications().values())
     published = [application for application in chosen if args.app or application.package.startswith("apps.")]
     started = time.monotonic()
@@ -51,7 +51,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def demonstrate(app: str, preset: str, out: Path, seed: int) -> tuple[int, Path | None]:
-    """The commands of one application, shown as a user would type them; the run folder where there is one."""
+    """Run the commands of one application, shown as a user would type them.
+
+    Returns the exit code, and the run folder if the run left a summary.
+    """
     from hpcbench.results.run_folder import default_path
 
     data = out / "data" / f"{app}-{preset}"
@@ -71,7 +74,7 @@ def command(*words: str) -> int:
 
 
 def finish(folders: list[Path], seconds: float) -> None:
-    """The table of the runs, and where their pages are."""
+    """Print the table of the runs, and where their pages are."""
     from hpcbench.results.not_verified import NOT_VERIFIED
     from hpcbench.results.records import load_runs
     from hpcbench.results.tables import runs_table

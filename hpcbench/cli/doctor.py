@@ -1,4 +1,4 @@
-"""``hpcbench doctor``: what works on this machine, and what is missing for what."""
+"""``hpcbench doctor``: what works on this machine, and what is missing for the rest."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ Look at the machine as a run would: versions, processor and devices, the precisi
   mpiexec -n 4 hpcbench doctor --ranks 4      do four processes know that they are four?
   hpcbench doctor --json                      for a site's own tests
   srun -N 4 -n 16 hpcbench doctor --job --ranks 16 --nodes 4 --cores 16 --gpus 1
-      is the job what it asked for? All ranks look, one tells, within a minute
+      did the job get what it asked for? All ranks check, one reports, within a minute
 
 Run it where training will run: the login node and the compute nodes often differ.
-Exit code 0: a run can start. 1: something that a run needs is broken.
+Exit code 0: a run can start. 1: something that a run needs is broken. 2: bad input.
+With --job, 0: the job got what it asked for. 1: something is not as asked. 2: bad input, or the
+number of ranks is not --ranks, or the ranks do not meet.
 """
 
 WIDTH = 100
@@ -43,23 +45,21 @@ COLORS = {"ok": "green", "note": "yellow", "broken": "red"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--run-dir", type=Path, default=Path("runs"), help="where run folders go (default: runs)")
-    parser.add_argument("--data-root", type=Path, help="folder of a dataset, to see whether it can be read")
+    parser.add_argument("--data-root", type=Path, help="folder of a dataset, to check that it can be read")
     add_whole(parser, "--ranks", 1, MOST_RANKS, "ranks that the launcher was asked to start")
     parser.add_argument("--json", action="store_true", help="print JSON")
     job = parser.add_argument_group("inside a job")
-    job.add_argument(
-        "--job", action="store_true", help="look on all ranks, and end with 1 if something is not as asked"
-    )
-    add_whole(job, "--nodes", 1, MOST_NODES, "nodes that were asked for (default: 1)")
+    job.add_argument("--job", action="store_true", help="check on all ranks that the job got what it asked for")
+    add_whole(job, "--nodes", 1, MOST_NODES, "nodes that the job asked for (default: 1)")
     add_whole(job, "--cores", 1, MOST_PER_NODE, "cores of each rank (default: 1)")
     add_whole(job, "--gpus", 0, MOST_PER_NODE, "GPUs of each rank (default: 0)")
     job.add_argument("--local", metavar="DIR", help="node-local folder that must be writable; {node} and $NAME are "
                      "filled in")  # fmt: skip
-    add_real(job, "--local-gib", 0, 1e12, "what must be free there (default: 0)")
+    add_real(job, "--local-gib", 0, 1e12, "GiB that must be free there (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, print (on rank 0 only, if the ranks know each other), and judge."""
+    """Check, print (on rank 0 only, if the ranks know each other), and return the exit code."""
     if args.job:
         return look_at_job(args)
     for option in ("nodes", "cores", "gpus", "local", "local_gib"):
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def plugin_rows() -> list[Row]:
-    """The parts that other packages bring, and why one cannot be used; nothing that a run needs."""
+    """Rows for the parts that other packages provide, and why one cannot be used; a run needs none of them."""
     from hpcbench.installed_plugins import installed_plugins
     from hpcbench.measure.diagnose import Row
 
@@ -89,7 +89,7 @@ def plugin_rows() -> list[Row]:
 
 
 def look_at_job(args: argparse.Namespace) -> int:
-    """What all ranks find, told by the first of them."""
+    """Check the job on all ranks; the first one reports."""
     from hpcbench.measure.job_check import Asked, check_job
     from staging.cli import said_once
 
@@ -102,7 +102,7 @@ def look_at_job(args: argparse.Namespace) -> int:
 
 
 def show(found: Diagnosis) -> None:
-    """Print all sections, then what is missing for what."""
+    """Print all sections, then what works and what is missing for the rest."""
     from rich.console import Console
     from rich.text import Text
 
@@ -118,7 +118,7 @@ def show(found: Diagnosis) -> None:
 
 
 def section_lines(rows: list[Row]) -> list[tuple[str, State]]:
-    """Lines of a section with the state of each: name, value, and a word where it is not well."""
+    """Lines of a section with the state of each: name, value, and a word if it is broken."""
     width = max(len(row.name) for row in rows)
     lines: list[tuple[str, State]] = []
     for row in rows:

@@ -11,16 +11,16 @@ from staging.ranks.signals import Interrupted, Interrupts
 HELP = "copy the Python environment to the nodes' own storage"
 DESCRIPTION = """\
 Copy the Python environment that runs this command to a folder on each node's own storage.
-It is read once in the job and sent between the nodes, so that ranks which start from the
-copy do not meet at the metadata server of the shared filesystem.
+It is read once in the job and sent between the nodes, so that ranks that start from the
+copy do not contend for the metadata server of the shared filesystem.
 
   hpcbench environment /tmp/python                            on one node
   srun --ntasks-per-node 1 hpcbench environment /tmp/python   on all nodes of a job
   srun /tmp/python/environment/bin/python -P -m hpcbench train ...
   srun --ntasks-per-node 1 rm -r /tmp/python
 
-`hpcbench submit --bring-environment` does this in a job. hpcbench has to be installed in
-the environment, not with `pip install -e`. Hidden files and folders are left out.
+`hpcbench submit --bring-environment` does this in a job. hpcbench must be installed in the
+environment, and not with `pip install -e`. Hidden files and folders are left out.
 """
 
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Copy, say what it took, and return the exit code."""
+    """Copy the environment, report what that took, and return the exit code."""
     from hpcbench.environment_copy import ENVIRONMENT, bring_environment
     from staging.cli import said_once
     from staging.print_line import print_line

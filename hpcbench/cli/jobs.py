@@ -1,4 +1,4 @@
-"""``hpcbench jobs``: the status of submitted jobs, and how they are cancelled."""
+"""``hpcbench jobs``: the status of submitted jobs, and their cancellation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HELP = "show the status of submitted jobs, or cancel them"
 DESCRIPTION = """\
-The status of the jobs of run folders, from the scheduler, else from what the run left.
+Show the status of the jobs of run folders, from the scheduler, else from what the run left.
 
   hpcbench jobs runs/cosmoflow-mlperf-20260512-101500
                                             with the node-hours of each attempt
@@ -27,29 +27,29 @@ The status of the jobs of run folders, from the scheduler, else from what the ru
 """
 
 SHORT = 20
-"""Letters of a reason for which a table has room; longer ones stand below it."""
+"""Most characters of a reason that fit in a table; longer ones are printed below it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run folders")
     parser.add_argument("--cancel", action="store_true", help="cancel these jobs")
-    script = parser.add_argument_group("for job scripts, of one run folder")
+    script = parser.add_argument_group("for job scripts, on one run folder")
     script.add_argument("--take", metavar="ID", help="let the job with this id hold the folder, and print the name of "
-                        "the hold; exit code 4 where another one holds it")  # fmt: skip
-    add_whole(script, "--attempt", 1, 10**9, "with it: the attempt number", default=1)
-    add_whole(script, "--process", 0, 2**31, "with it: the script's process", default=0)
-    add_whole(script, "--nodes", 1, MOST_NODES, "with it: the nodes of the job", default=1)
-    script.add_argument("--scheduler", default="local", help="with it: slurm, pbs, lsf, flux or local")
-    script.add_argument("--mark", default="", help="with it: what the job carries at its scheduler")
+                        "the hold; exit code 4 if another job holds the folder")  # fmt: skip
+    add_whole(script, "--attempt", 1, 10**9, "with --take: the attempt number", default=1)
+    add_whole(script, "--process", 0, 2**31, "with --take: the script's process", default=0)
+    add_whole(script, "--nodes", 1, MOST_NODES, "with --take: the nodes of the job", default=1)
+    script.add_argument("--scheduler", default="local", help="with --take: slurm, pbs, lsf, flux or local")
+    script.add_argument("--mark", default="", help="with --take: the mark that the job carries in its scheduler")
     script.add_argument("--interrupted", action="store_true", help="say whether the run was interrupted and is to be "
                         "continued (exit code 0, else 1)")  # fmt: skip
-    script.add_argument("--cancelled", action="store_true", help="with it: the script got SIGTERM")
-    script.add_argument("--hold", type=Path, help="with it: the name that --take printed")
+    script.add_argument("--cancelled", action="store_true", help="with --interrupted: the script got SIGTERM")
+    script.add_argument("--hold", type=Path, help="with --interrupted: the name that --take printed")
 
 
 def run(args: argparse.Namespace) -> int:
-    """A line for each job."""
+    """Print a line for each job, or do what a job script asks."""
     if args.take is not None:
         return take(args)
     if args.interrupted:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def cancel_each(folders: list[Path]) -> int:
-    """Cancel the jobs of run folders; what cannot be cancelled is told, and the others are."""
+    """Cancel the jobs of run folders; report those that cannot be cancelled, and cancel the others."""
     from hpcbench.batch.job_record import read_job
     from hpcbench.batch.submission import cancel
 
@@ -87,9 +87,9 @@ def one_folder(args: argparse.Namespace, option: str) -> Path:
 
 
 def show(folders: list[Path]) -> int:
-    """The status of the jobs of run folders, of one the attempts, too, and what their users should know.
+    """Print the status of the jobs of run folders and what their users should know; for one folder also the attempts.
 
-    Of several folders one that is damaged is told as such.
+    Among several folders, a damaged one gets a row that says so. Raises ``InputError`` if the only folder is damaged.
     """
     from hpcbench.batch.job_record import read_job
     from hpcbench.batch.submission import job_statuses
@@ -121,7 +121,7 @@ def show(folders: list[Path]) -> int:
 
 
 def job_row(job: JobHandle, found: JobStatus, *, alone: bool) -> tuple[list[str], list[str]]:
-    """The row of a job in the table, and what stands below it. Raises ``DataError`` for a damaged run folder."""
+    """The row of a job in the table, and the text below it. Raises ``DataError`` for a damaged run folder."""
     from hpcbench.batch.node_hours import attempts_table, used
     from hpcbench.batch.warning_time import too_short
     from hpcbench.results.tables import wrapped
@@ -133,7 +133,7 @@ def job_row(job: JobHandle, found: JobStatus, *, alone: bool) -> tuple[list[str]
 
 
 def take(args: argparse.Namespace) -> int:
-    """Let a job hold the folder, for its script, which takes standard output for the name of the hold."""
+    """Let a job hold the folder, for its script, which reads the name of the hold from standard output."""
     from hpcbench.batch.continuation import lost_steps
     from hpcbench.batch.holding import HeldError, take_folder
     from hpcbench.batch.holds import Hold, has_ended, read_holds
@@ -161,7 +161,7 @@ def take(args: argparse.Namespace) -> int:
 
 
 def say_interruption(folder: Path, cancelled: bool, hold: Path | None) -> int:
-    """Whether the run of a job is to be continued, for its script; if so, the hold hands over before it is queued."""
+    """Tell a job's script whether to continue the run; if so, the hold hands over before the next attempt is queued."""
     from hpcbench.batch.continuation import interruption
     from hpcbench.batch.holds import announce_continuation, newest_hold
     from hpcbench.batch.preemption import was_requeued

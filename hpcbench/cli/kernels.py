@@ -1,4 +1,4 @@
-"""``hpcbench kernels``: an application's own operations at their shapes, alone, each against its roof."""
+"""``hpcbench kernels``: an application's own operations at their shapes, each alone and against its roof."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hpcbench.suggest import suggest
 from staging.errors import InputError
 from staging.number_options import add_whole
 
-HELP = "an application's operations at their shapes, against the roofs"
+HELP = "time an application's operations at their shapes, against the roofs"
 DESCRIPTION = """\
 Time every operation of a training step alone, at the shapes, types and layouts that the
-application has it with: convolutions, matrix products, batch norms, pooling, reductions,
-copies, and where there are several ranks its messages. Each stands beside the least time that
-this machine's roofs allow, and the list begins with what loses most time in a step.
+application uses: convolutions, matrix products, batch norms, pooling, reductions, copies, and
+on several ranks its messages. Each is shown beside the least time that this machine's roofs
+allow, and the list begins with the operations that lose most time in a step.
 
   hpcbench kernels cosmoflow --preset smoke
   hpcbench kernels deepcam --preset smoke --kind convolution --top 40
@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
     )
-    parser.add_argument("--seconds", type=seconds, default=30.0, help="for all kernels together (default: 30)")
-    parser.add_argument("--kind", help="show those of one kind alone, such as convolution or 'batch norm'")
-    add_whole(parser, "--top", 1, MOST_KERNELS, "show so many kernels (default: 30)", default=30)
+    parser.add_argument("--seconds", type=seconds, default=30.0, help="time for all kernels together (default: 30)")
+    parser.add_argument("--kind", help="show only kernels of one kind, such as convolution or 'batch norm'")
+    add_whole(parser, "--top", 1, MOST_KERNELS, "how many kernels to show (default: 30)", default=30)
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -68,7 +68,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raise ``InputError`` for a kind that is none, and for no kernels at all."""
+    """Raise ``InputError`` for a ``--kind`` that does not exist."""
     from typing import get_args
 
     from hpcbench.characterisation.model import Kind

@@ -38,7 +38,7 @@ another job, 128+n ended by signal n.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code. Where a shell asks, the line is completed and not run."""
+    """Run one command line and return the exit code. If a shell asks for completion, complete the line instead."""
     if argv is None and "_ARGCOMPLETE" in os.environ:
         complete_for_shell()
     tokens = list(sys.argv[1:] if argv is None else argv)
@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complete_for_shell() -> None:
-    """Answer the shell and end this process, with exit code 1 where there is nothing to answer with."""
-    with suppress(Exception):  # a shell shows nothing of it, and falls back to names of files
+    """Answer the shell and end this process, with exit code 1 if there is no answer."""
+    with suppress(Exception):  # a shell does not show the error, and falls back to file names
         from hpcbench.cli.completers import complete
 
         complete(os.environ)
@@ -56,7 +56,7 @@ def complete_for_shell() -> None:
 
 
 def run_command(tokens: list[str]) -> int:
-    """Run a command; every end that it foresees is one line and an exit code."""
+    """Run a command; every foreseen error becomes one line and an exit code."""
     try:
         return dispatch(tokens)
     except InputError as error:
@@ -81,9 +81,9 @@ def run_command(tokens: list[str]) -> int:
 
 
 def problem_of_name(error: OSError | RuntimeError) -> str:
-    """What is wrong with a path that no file can have, or whose links go in a circle; empty for any other error.
+    """What is wrong with a path that no file can have, or whose links form a loop; empty for any other error.
 
-    Each command looks at the paths that it is given in many places, and the system refuses such a one at the first.
+    Each command uses the paths that it is given in many places; the system refuses such a path at the first of them.
     """
     if isinstance(error, OSError):
         of_name = error.errno in (errno.ENAMETOOLONG, errno.ELOOP)

@@ -1,4 +1,4 @@
-"""``hpcbench optimizers``: which optimizers there are, and their options."""
+"""``hpcbench optimizers``: the available optimizers and their options."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 HELP = "list optimizers, their options and defaults"
 DESCRIPTION = """\
-List the optimizers, with their options (`--optim.OPTION VALUE`) and what these are when unset.
+List the optimizers with their options (`--optim.OPTION VALUE`) and the options' defaults.
 
   hpcbench optimizers
   hpcbench train deepcam --preset laptop --data.root data/deepcam --optim.name lamb --optim.lr 0.004
 
-Every one has optim.lr, optim.weight_decay, optim.scaling and optim.base_batch_size beside.
+Every optimizer also has optim.lr, optim.weight_decay, optim.scaling and optim.base_batch_size.
 `hpcbench train APP --list` says what each option means. A package of your own can add an
 optimizer; docs/extending.md shows how.
 """
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def shown(value: Any) -> str:
-    """A default as it would be given on a command line."""
+    """A default as you would give it on a command line."""
     if isinstance(value, tuple):
         return f"[{','.join(shown(part) for part in value)}]"
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

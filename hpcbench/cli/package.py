@@ -1,4 +1,4 @@
-"""``hpcbench package``: the tree of a submission to MLPerf HPC, checked by the official tools."""
+"""``hpcbench package``: the tree of an MLPerf HPC submission, checked by the official tools."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from hpcbench.submission.package import Package
     from hpcbench.submission.submitted_runs import SubmittedRun
 
-HELP = "build the tree of a submission to MLPerf HPC, and check it"
+HELP = "build the tree of an MLPerf HPC submission, and check it"
 DESCRIPTION = """\
 Build the tree of a submission from run folders or studies, and run the official checkers on it.
 
-  hpcbench package LAB runs/* --write-facts lab.yaml      what only people know, to be filled
+  hpcbench package LAB runs/* --write-facts lab.yaml      what only people know, to fill in
   hpcbench package LAB runs/* --facts lab.yaml --system mymachine
   hpcbench package LAB runs/* --throughput studies/models --facts lab.yaml --out submissions/v3.0
 
 Runs make a score for time to train: 10 of CosmoFlow, 5 of DeepCAM, of one size and recipe, each
-with its seed. Of more runs the rules take the window in a row whose score is the median. Those
-after --throughput are instances that trained beside one another; what did not converge is pruned.
+with its own seed. Of more runs the rules take the consecutive ones whose score is the median. Runs
+after --throughput are instances that trained side by side; those that did not converge are pruned.
 
-The folder OUT/LAB gets systems, results, and code and settings below benchmarks. Names of users
-and hosts, and paths, are taken out. Nothing is overwritten, and what fails leaves nothing.
+The folder OUT/LAB gets systems, results, and, below benchmarks, code and settings. User names,
+host names and paths are removed. Nothing is overwritten, and a call that fails leaves nothing.
 
-Then it says what is missing, and the command that makes it. What the official package checker and
-repository checker say stands below.
+The command then says what is missing, and which command makes it. Below that are the messages of
+the official package checker and repository checker.
 
 Exit code 0: submittable. 1: built, but something is missing or a checker objects. 2: bad input.
 """
@@ -42,12 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("organization", metavar="ORG", help="who submits: the name of the tree's folder")
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run folder, or a study, for time to train")
     parser.add_argument("--throughput", nargs="+", action="extend", default=[], type=Path, metavar="RUN",
-                        help="run folders or a study of instances that trained beside one another")  # fmt: skip
-    parser.add_argument("--facts", type=Path, metavar="FILE", help="YAML file of what only people know of the system")
-    parser.add_argument("--write-facts", type=Path, metavar="FILE", help="write that file, to be filled, and stop")
+                        help="run folders or a study of instances that trained side by side")  # fmt: skip
+    parser.add_argument(
+        "--facts", type=Path, metavar="FILE", help="YAML file of what only people know about the system"
+    )
+    parser.add_argument("--write-facts", type=Path, metavar="FILE", help="write that file, to fill in, and stop")
     parser.add_argument("--system", metavar="NAME", help="name of the system (default: system_name of the facts, "
                         "else submission.platform of the runs)")  # fmt: skip
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="gets the folder ORG (default: submissions/ROUND)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where to make the folder ORG (default: submissions/ROUND)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write_template(path: Path, run: SubmittedRun, organization: str) -> int:
-    """Write the file of facts. Raises ``InputError`` where it exists."""
+    """Write the file of facts. Raises ``InputError`` if it exists or cannot be written."""
     from hpcbench.submission.system_facts import template
 
     try:
@@ -84,7 +88,7 @@ def write_template(path: Path, run: SubmittedRun, organization: str) -> int:
         raise InputError(f"--write-facts {path} exists; remove it, or give another name") from None
     except OSError as error:
         raise InputError(f"--write-facts {path} cannot be written ({error.strerror}); give another name") from None
-    print(f"facts to fill: {path}")
+    print(f"facts to fill in: {path}")
     return 0
 
 
@@ -113,7 +117,7 @@ def show(made: Package, left_out: Sequence[str]) -> None:
 
 
 def show_finding(finding: Finding) -> None:
-    """A finding and its remedy; a command stays on one line, to be copied."""
+    """Print a finding and its remedy; a command stays on one line, so that it can be copied."""
     show_words(f"{finding.place}: {finding.problem}")
     if "hpcbench " in finding.remedy:
         print(f"      {finding.remedy}")
@@ -122,5 +126,5 @@ def show_finding(finding: Finding) -> None:
 
 
 def show_words(words: str) -> None:
-    """A line of a list."""
+    """Print an item of a list, wrapped."""
     print(textwrap.fill(words, 98, initial_indent="  ", subsequent_indent="    "))

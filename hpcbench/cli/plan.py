@@ -1,4 +1,4 @@
-"""``hpcbench plan``: which meshes of ranks fit a machine, and what they ask of it, without training."""
+"""``hpcbench plan``: which meshes of ranks fit a machine, and what they demand of it, without training."""
 
 from __future__ import annotations
 
@@ -18,39 +18,41 @@ if TYPE_CHECKING:
     from hpcbench.config.schema import RunConfig
     from hpcbench.planning.plan import MeshPlan, Plans
 
-HELP = "which mesh of ranks fits a machine: memory and bytes sent"
+HELP = "show which mesh of ranks fits a machine: memory and bytes sent"
 DESCRIPTION = """\
-Count what every mesh of ranks (data x spatial) would ask of each GPU. Nothing is trained, no
+Count what every mesh of ranks (data x spatial) would demand of each GPU. Nothing is trained, no
 data is read, and no GPU is needed: the model runs on tensors that have shapes but no data.
-An application without a module `shapes` needs --data.root DIR, of which one sample is read.
+An application without a module `shapes` needs --data.root DIR, from which one sample is read.
 
   hpcbench plan cosmoflow --preset mlperf --nodes 4 --gpus-per-node 8
   hpcbench plan deepcam --preset mlperf --nodes 8 --gpus-per-node 4 --memory-per-gpu 80GB
   hpcbench plan cosmoflow --preset mlperf --nodes 2 --gpus-per-node 4 --global-batch-size 2 \\
       --data.sample_size 512 --simulate.universe_size 512 --model.conv_layers 7
 
-One line per mesh, for a rank with the most of each:
+One line per mesh; each value is that of the rank with the most of it:
   mesh       places along data x ranks that share a sample; (2x4) splits two dimensions
   batch      local batch x accumulation; the local batch is at most the preset's
   state      parameters, gradients with the buffers that they travel in, optimizer state
   kept       activations kept for the backward pass, in the run's precision (auto: bf16-mixed)
-  peak       the most that a pass holds at a time: those, and results and gradients on their way
-  input      inputs and targets of the local batch; of inputs its part, where that can be read
-  memory     the most of a step: parameters, optimizer, buffers, input, and the peak with the
-             gradients that there are by then; on processors (--parallel.accelerator cpu) with
-             what kernels need within themselves and what the heap keeps, on accelerators without
-  halo, back sent in a step, forward and backward: halos, and parts gathered to whole samples
-  reduce     gradients put into the sum over all ranks in a step
-  B/MFLOP    bytes sent, with sums of statistics, per million operations of the rank
+  peak       the most that a pass holds at a time: those, and results and gradients in flight
+  input      inputs and targets of the local batch; of the inputs only the rank's part, if the
+             application can read parts
+  memory     the most in a step: parameters, optimizer, buffers, input, and the peak with the
+             gradients that exist by then; on processors (--parallel.accelerator cpu) including
+             the workspace of kernels and what the heap keeps, on accelerators without these
+  halo, back sent in a step, forward and backward: halos, and parts gathered into whole samples
+  reduce     gradients that enter the sum over all ranks in a step
+  B/MFLOP    bytes sent, including sums of statistics, per million operations of the rank
   nodes      nodes that share a sample
 
-The line "Checkpoint" is the memory of the host that rank 0 needs for the copy from which a
-checkpoint is written while the training goes on; of sharded states the other ranks copy theirs.
+The line "Checkpoint" is the host memory that rank 0 needs for the copy from which a checkpoint
+is written while the training continues; of sharded states the other ranks copy their own.
 
-Order: what fits --memory-per-gpu, then what keeps the global batch (the preset's local batch
-and accumulation on all ranks, unless given), then samples within a node, then least B/MFLOP.
-Train with the mesh of a line: --parallel.spatial, --train.local_batch_size and .accumulation.
-A mesh that --parallel.spatial asks for here is among them, or refused with the reason.
+Order: meshes that fit --memory-per-gpu, then those that keep the global batch (the preset's
+local batch and accumulation on all ranks, unless given), then those that keep a sample within
+a node, then those with the least B/MFLOP. To train with the mesh of a line, set
+--parallel.spatial, --train.local_batch_size and .accumulation. A mesh that --parallel.spatial
+asks for here is among them, or refused with the reason.
 """
 UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -63,9 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
     )
     add_whole(parser, "--nodes", 1, MOST_NODES, "nodes of the machine (default: 1)", default=1)
-    add_whole(parser, "--gpus-per-node", 1, MOST_PER_NODE, "GPUs, and so ranks, of a node", required=True, metavar="G")
-    add_whole(parser, "--global-batch-size", 1, MOST_SAMPLES, "samples of an optimizer step", metavar="B")
-    parser.add_argument("--memory-per-gpu", metavar="SIZE", help="such as 80GB or 40GiB; says which meshes fit")
+    add_whole(parser, "--gpus-per-node", 1, MOST_PER_NODE, "GPUs, and so ranks, per node", required=True, metavar="G")
+    add_whole(parser, "--global-batch-size", 1, MOST_SAMPLES, "samples per optimizer step", metavar="B")
+    parser.add_argument("--memory-per-gpu", metavar="SIZE", help="such as 80GB or 40GiB, to show which meshes fit")
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -90,13 +92,13 @@ def number(count: int, noun: str) -> str:
 
 
 def say(words: str) -> None:
-    """Show how far the counting is, to somebody who waits."""
+    """Show the progress of the counting on a terminal."""
     if sys.stderr.isatty():
         print(f"\r{words:60}\r", end="", file=sys.stderr, flush=True)
 
 
 def memory_bytes(text: str) -> int:
-    """``80GB`` in bytes. Raises ``InputError`` for what is no size."""
+    """Parse a size such as ``80GB`` into bytes. Raises ``InputError`` for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([MGT]i?B)", text)
     if found is None or float(found[1]) == 0:
         raise InputError(f"--memory-per-gpu ({text}) must be a size above 0 such as 80GB or 40GiB")
@@ -163,12 +165,12 @@ def mesh_table(meshes: list[MeshPlan]) -> str:
 
 
 def unit(largest: float) -> str:
-    """The unit in which ``largest`` is a number from 1 on."""
+    """The largest unit in which ``largest`` is at least 1, else MiB."""
     return next((name for name in ("TiB", "GiB") if largest >= UNITS[name]), "MiB")
 
 
 def shown(number: float) -> str:
-    """Three digits, of which at most three behind the point."""
+    """Three digits, at most three of them after the decimal point."""
     from hpcbench.results.units import significant
 
     return significant(number) if number >= 0.1 or number == 0 else f"{number:.3f}"

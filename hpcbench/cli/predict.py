@@ -1,4 +1,4 @@
-"""``hpcbench predict``: how long a training takes on a machine, what holds it up, and what would move it."""
+"""``hpcbench predict``: how long a training takes on a machine, what limits it, and what would change it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from staging.errors import InputError
 from staging.number_options import MOST_NODES, add_real, add_whole
 
-HELP = "time to solution on a machine, with its parts and interval"
+HELP = "predict the time to solution on a machine, with its parts and interval"
 DESCRIPTION = """\
 Predict the time to solution of the published applications on a machine, size by size: its
-parts, an 80 % interval, what limits it, and what would move it. Nothing is run.
+parts, an 80 % interval, what limits it, and what would change it. Nothing is run.
 
   hpcbench predict cosmoflow --machine perlmutter-gpu --nodes 16,64,128,256
   hpcbench predict deepcam --machine eos --nodes 64 --batch 1024 --page prediction.html
@@ -20,21 +20,22 @@ parts, an 80 % interval, what limits it, and what would move it. Nothing is run.
   hpcbench predict cosmoflow --machine selene --nodes 64 --interconnect
 
 The model is fitted to the tuned code of MLPerf HPC v1.0 and v2.0 on A100; docs/prediction.md
-has the formulas, and how far it was off for sites that it had not seen.
+has the formulas, and how far off the model was for sites that it had not seen.
 
-  --batch     global batch. Without it each size has the batch of the reference convergence
+  --batch     global batch. Without it each size gets the batch of the reference convergence
               points that is predicted to be fastest
   --recipe    reference: epochs of the reference point, and of published runs of that recipe;
               other: an interval from how much published recipes differ from the reference;
               FOLDER: epochs of your own runs there, such as a convergence study
-  --calibrate runs on this machine (run folders, official logs): their time of a step and of
-              staging take the place of the model's, for all sizes
-  --characterization  a file of `hpcbench characterize`: the device's time is the sum over its
-              kernels by the machine's peak and memory bandwidth, of your own code and size
-  --pool      the sizes that trainings of all APPs at once should have, on so many nodes
+  --calibrate runs on this machine (run folders, official logs): their step and staging times
+              replace the model's, for all sizes
+  --characterization  a file of `hpcbench characterize`: the device time is the sum over its
+              kernels by the machine's peak and memory bandwidth, for your own code and size
+  --pool      the sizes that trainings of all APPs at once should have, on this many nodes
 
-A part that the machine's file does not tell is an interval that is named, or a refusal.
-`hpcbench sites --machines` lists machines; your own files come first. Exit code 2: bad input.
+A part that the machine file does not determine becomes a named interval, or a refusal.
+`hpcbench sites --machines` lists machines; your own files come first.
+Exit code 0: done. 2: bad input.
 """
 MOST_INSTANCES = 100_000
 
@@ -42,26 +43,32 @@ MOST_INSTANCES = 100_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("apps", nargs="+", metavar="APP", help="cosmoflow, deepcam; several with --pool")
-    parser.add_argument("--machine", required=True, metavar="M", help="a machine's file, by its name")
-    parser.add_argument("--nodes", required=True, type=sizes, metavar="N,N,...", help="nodes of a training, by commas")
+    parser.add_argument("--machine", required=True, metavar="M", help="name of a machine file")
+    parser.add_argument(
+        "--nodes", required=True, type=sizes, metavar="N,N,...", help="nodes of a training; several with commas"
+    )
     add_whole(parser, "--batch", 1, 10**9, "global batch, in samples", metavar="B")
     parser.add_argument("--recipe", default="reference", metavar="R", help="reference, other, or a folder of runs")
     parser.add_argument(
-        "--software", choices=("v1.0", "v2.0"), default="v2.0", help="as fast as the code of this round"
+        "--software", choices=("v1.0", "v2.0"), default="v2.0", help="assume code as fast as that of this round"
     )
-    add_whole(parser, "--instances", 1, MOST_INSTANCES, "trainings at once, of which the last counts", default=1)
+    add_whole(
+        parser, "--instances", 1, MOST_INSTANCES, "trainings at once; the time is that of the last one", default=1
+    )
     parser.add_argument("--staging", choices=("before", "first-epoch"), default="before", help="when the data arrive")
     add_real(parser, "--input-gb-s", 1e-3, 1e6, "GB/s at which a node reads staged samples; unset: not limiting")
     parser.add_argument("--calibrate", nargs="+", default=[], type=Path, metavar="RUN", help="runs on this machine")
-    parser.add_argument("--characterization", type=Path, metavar="FILE", help="device time by its kernels")
+    parser.add_argument(
+        "--characterization", type=Path, metavar="FILE", help="device time from the kernels in this file"
+    )
     add_whole(parser, "--pool", 1, MOST_NODES, "nodes that the trainings of all APPs share")
-    parser.add_argument("--interconnect", action="store_true", help="what a slower interconnect would cost")
+    parser.add_argument("--interconnect", action="store_true", help="show what a slower interconnect would cost")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write everything as JSON")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write a page with the picture of the parts")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write a page with a plot of the parts")
 
 
 def sizes(text: str) -> tuple[int, ...]:
-    """Numbers of nodes by commas. Raises ``InputError`` for others."""
+    """Parse numbers of nodes separated by commas. Raises ``InputError`` for anything else."""
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -102,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raise ``InputError`` for options that do not go together, and files that are there."""
+    """Raise ``InputError`` for options that do not go together, and for output files that exist."""
     if len(args.apps) > 1 and args.pool is None:
         raise InputError(f"several applications ({', '.join(args.apps)}) share a pool; give its nodes with --pool N")
     if len(set(args.apps)) < len(args.apps):

@@ -1,4 +1,4 @@
-"""``hpcbench project``: the score to expect of a submission, before machine time is spent on it."""
+"""``hpcbench project``: the expected score of a submission, before machine time is spent on it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from staging.number_options import add_real
 
 HELP = "project the score of a submission from short runs"
 DESCRIPTION = """\
-Project the time to train that a submission would score: epochs that are known x the rate that
-runs of one's own measured at that size, plus what a run takes besides, with an interval.
+Project the time to train that a submission would score: known epochs x the rate that your own
+runs measured at that size, plus the other time that a run takes, with an interval.
 
   hpcbench project runs/short-1 runs/short-2
   hpcbench project runs/short-1 --epochs 22 23 23 25
 
-The runs may be short (--train.max_steps 200), but have the nodes and the global batch of the
-submission. Epochs are those of the reference convergence point at this batch, or between two of
-them, times what published entries took over it with its recipe, or with another where yours is
-another; --epochs gives one's own, a number for each run that reached the published quality.
+The runs may be short (--train.max_steps 200), but must have the nodes and the global batch of
+the submission. Epochs are those of the reference convergence point at this batch, or between two
+such points, times the ratios of published entries to the reference: of those with its recipe if
+your runs have it, else of those with another recipe. --epochs gives your own: a number for each
+run that reached the published quality.
 
 The interval holds 90 % of simulated submissions: epochs are drawn from the known ones, rates
 around the measured ones with their spread and that of published submissions, 2.4 %. Runs of two
-epochs or more tell what the first one takes longer; it is left out of the projection otherwise.
+epochs or more show how much longer the first one takes; without them the projection omits this.
 
 Exit code 0: done. 2: bad input.
 """
@@ -34,7 +35,7 @@ FEWEST, MOST = 1e-3, 1e6  # epochs
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders of one size and batch")
-    add_real(parser, "--epochs", FEWEST, MOST, "epochs of own runs to the quality", nargs="+", metavar="N")
+    add_real(parser, "--epochs", FEWEST, MOST, "epochs that your own runs took to the quality", nargs="+", metavar="N")
 
 
 def run(args: argparse.Namespace) -> int:

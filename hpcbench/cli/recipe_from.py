@@ -1,4 +1,4 @@
-"""``--recipe-from LOG`` of train and submit: a recipe out of another's log, as dotted settings."""
+"""``--recipe-from LOG`` of train and submit: the recipe in an official log, as dotted settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_recipe_option(parser: argparse.ArgumentParser) -> None:
-    """The option."""
+    """Add the option."""
     parser.add_argument("--recipe-from", type=Path, metavar="LOG", help="take optimizer, schedule, regularization and "
                         "global batch from an official log; dotted settings come on top")  # fmt: skip
 
@@ -29,7 +29,7 @@ def borrow(application: Application, args: argparse.Namespace, given: Mapping[st
 
 
 def settings_of(recipe: BorrowedRecipe, config: RunConfig, ranks: int, given: Mapping[str, str]) -> dict[str, str]:
-    """All settings that the recipe makes on ``ranks`` ranks; ``config`` says how they share samples."""
+    """All settings that the recipe gives on ``ranks`` ranks; ``config`` says how they share samples."""
     from hpcbench.parallel.mesh_shape import mesh_shape
     from hpcbench.submission.borrowed_recipe import batch_settings
 

@@ -11,17 +11,17 @@ from staging.errors import InputError
 HELP = "write pages with plots and numbers of runs"
 DESCRIPTION = """\
 Write a page into each run folder: whether the target was reached, how fast, how good
-beside the baselines, where the time went, and how to repeat it. One HTML file without
-scripts or links to the outside, fit for mail and paper. Several runs are also compared.
+compared with the baselines, where the time went, and how to repeat it. A page is one HTML
+file without scripts or external links, fit for mail and print. Several runs are also compared.
 
   hpcbench report runs/cosmoflow-laptop-20260314-092653
   hpcbench report runs/* --out comparison.html      compare runs of any size and seed
   hpcbench report runs/* --png                      plots as PNG files beside each page
-  hpcbench report runs/* --beside published         and beside results of Fugaku, Perlmutter, Selene
+  hpcbench report runs/* --beside published         beside results of Fugaku, Perlmutter, Selene
 
 Pages of earlier reports and runs that have not ended are left out. Published results are those
-of MLPerf HPC v0.7 to v2.0 that come with the suite, the fastest of each machine in each class of
-size; the pages say what a run does otherwise.
+of MLPerf HPC v0.7 to v2.0 that come with the suite, the fastest of each machine in each size
+class; the pages say what a run does differently.
 """
 
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the pages, print the table of the runs and where the pages are."""
+    """Write the pages; print the table of the runs and where the pages are."""
     from hpcbench.results.not_verified import NOT_VERIFIED
     from hpcbench.results.records import load_runs
     from hpcbench.results.report import write_report
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_published(folders: list[Path]) -> None:
-    """Raise ``InputError`` where no run is of an application with published results."""
+    """Raise ``InputError`` if no run is of an application with published results."""
     from hpcbench.mlperf.published import published_applications
     from hpcbench.results.records import read_summary
 
@@ -71,7 +71,7 @@ def check_published(folders: list[Path]) -> None:
 
 
 def print_beside(folders: list[Path]) -> None:
-    """For each application its runs and the published entries, with what the runs do otherwise."""
+    """Print for each application its runs and the published entries, with what the runs do differently."""
     from hpcbench.mlperf.beside_published import beside_published
     from hpcbench.results.beside import beside_text
     from hpcbench.results.compare import run_names

@@ -1,4 +1,4 @@
-"""``hpcbench results``: runs of one's own and of published rounds as one table."""
+"""``hpcbench results``: your own runs and those of published rounds as one table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcbench.mlperf.entries import Entry
     from hpcbench.mlperf.run_record import RunRecord
 
-HELP = "read runs, one's own and published, into one table"
+HELP = "read your own and published runs into one table"
 DESCRIPTION = """\
 Read run folders, official logs and whole rounds of MLPerf HPC, and make one table of runs.
 
@@ -29,19 +29,19 @@ Read run folders, official logs and whole rounds of MLPerf HPC, and make one tab
 
 The table has a row for each run: application, system, nodes, batch, recipe, seed, epochs,
 quality, and the seconds of each phase. `--columns` says from which lines of the log each
-column comes. What a log does not tell is absent, never zero; where it contradicts itself,
-the column `notes` says so. On the screen the runs of a folder are one line.
+column comes. A value that a log does not have is absent, never zero; if a log contradicts
+itself, the column `notes` says so. On the screen the runs of a folder are one line.
 
 Folders of a round are entries with two scores, in minutes. `score` is by the rules: time to
-train is the mean without the fastest and the slowest run, where one run that failed is the
+train is the mean without the fastest and the slowest run, and one failed run counts as the
 slowest; throughput counts from the first start to the last stop. In the closed division epochs
 are tested against the reference convergence points, and the score is normalised. `official` is
-what `mlperf_logging` gives to the folder as it lies there; a line says why it differs, or that
-the tool crashes. Rules that no official tool checks are checked too, each by its name; see
+what `mlperf_logging` gives for the folder as it is; a line says why it differs, or that the
+tool crashes. Rules that no official tool checks are checked too, each by its name; see
 docs/results.md.
 
-What was read of a log is kept in ~/.cache/hpcbench/logs.sqlite, and taken from there while the
-log has the same size and time of change. Pages of reports among the paths are left out.
+What was read from a log is kept in ~/.cache/hpcbench/logs.sqlite, and reused while the log has
+the same size and modification time. Report pages among the paths are left out.
 Exit code 0: done. 2: bad input.
 """
 MINUTE_S = 60.0
@@ -50,11 +50,13 @@ MINUTE_S = 60.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "paths", nargs="*", type=Path, metavar="PATH", help="run folder, log, or folder with some below"
+        "paths", nargs="*", type=Path, metavar="PATH", help="run folder, log, or folder that contains any"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table: .csv, .json, or .parquet")
-    parser.add_argument("--entries", type=Path, metavar="FILE", help="write the entries and their scores, likewise")
-    parser.add_argument("--no-cache", action="store_true", help="read each log anew, and keep nothing")
+    parser.add_argument(
+        "--entries", type=Path, metavar="FILE", help="write the entries and their scores, in the same formats"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="read every log again, and cache nothing")
     parser.add_argument("--columns", action="store_true", help="list the columns with their sources and stop")
 
 
@@ -91,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def entries_writer(path: Path) -> Callable[[pd.DataFrame], None]:
-    """What writes the table of entries to ``path``. Raises ``InputError`` as ``writer`` does."""
+    """The function that writes the table of entries to ``path``. Raises ``InputError`` as ``writer`` does."""
     from hpcbench.mlperf.runs_table import writer
     from staging.errors import InputError
 
@@ -143,7 +145,7 @@ def line(group: list[RunRecord]) -> list[str]:
 
 
 def known(number: int | None) -> str:
-    """A number, or a dash where it cannot be known."""
+    """A number, or a dash if it is not known."""
     return "-" if number is None else f"{number:,}"
 
 
@@ -174,7 +176,7 @@ def entry_line(entry: Entry) -> list[str]:
 
 
 def minutes(value: float | None) -> str:
-    """Minutes, or a dash; to 1e-6, below which two scores are one."""
+    """Minutes, or a dash; rounded to 1e-6 first, so that equal scores look equal."""
     return "-" if value is None else f"{round(value, 6) + 1e-9:.3f}"
 
 

@@ -1,4 +1,4 @@
-"""Run folders among what a shell makes of a pattern such as ``runs/*``."""
+"""The run folders among the paths that a shell makes of a pattern such as ``runs/*``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from staging.print_line import print_line
 
 
 def ended_runs(paths: Sequence[Path]) -> list[Path]:
-    """``paths`` without what earlier reports left, and without runs that have no summary yet, which a line each names.
+    """``paths`` without what earlier reports left, and without runs that have no summary yet; prints a line for these.
 
-    All of ``paths`` where nothing else would be left, so that what reads them says what is wrong.
+    Returns all of ``paths`` if nothing would be left, so that their reader says what is wrong.
     """
     others = [path for path in paths if not is_of_a_report(path)]
     waiting = [path for path in others if path.is_dir() and has_not_ended(path)]
@@ -24,12 +24,12 @@ def ended_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def is_of_a_report(path: Path) -> bool:
-    """Whether a path is a page that compares runs, or the folder of its plots, which lie beside the runs."""
+    """Whether a path is a page that compares runs, or the folder of its plots; both are beside the runs."""
     return path.is_file() if path.suffix == ".html" else path.name == "figures" and path.is_dir()
 
 
 def has_not_ended(folder: Path) -> bool:
-    """Whether a folder is that of a job or of a run, and without a summary."""
+    """Whether a folder belongs to a job or a run, and has no summary."""
     return not (folder / "summary.json").exists() and any(
         (folder / name).exists() for name in ("job.json", "config.yaml")
     )

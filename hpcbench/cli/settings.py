@@ -15,7 +15,7 @@ from hpcbench.config.schema import RunConfig
 
 
 def settings_table(config: RunConfig) -> str:
-    """Every dotted key with its value here and its description, at most 100 columns wide."""
+    """Every dotted key with its value in ``config`` and its description, at most 100 columns wide."""
     meanings = descriptions(type(config))
     lines = []
     for key, _ in known_keys(type(config)):
@@ -27,7 +27,7 @@ def settings_table(config: RunConfig) -> str:
 
 
 def descriptions(kind: type, prefix: str = "") -> dict[str, str]:
-    """Dotted key to its one-line meaning: the text below a field of the dataclass ``kind``, or of one in it."""
+    """Dotted key to its one-line meaning: the text below a field of the dataclass ``kind``, or of a nested one."""
     hints = typing.get_type_hints(kind)
     meanings: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
@@ -43,7 +43,7 @@ def descriptions(kind: type, prefix: str = "") -> dict[str, str]:
 
 
 def field_texts(kind: type) -> dict[str, str]:
-    """The text below each field that the class ``kind`` itself declares; empty where its source is not at hand."""
+    """The text below each field that the class ``kind`` itself declares; empty if its source cannot be read."""
     try:
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except (OSError, SyntaxError, ValueError):
@@ -58,7 +58,7 @@ def field_texts(kind: type) -> dict[str, str]:
 
 
 def lookup(config: RunConfig, key: str) -> Any:
-    """The value behind a dotted key."""
+    """The value of a dotted key."""
     value: Any = config
     for part in key.split("."):
         value = getattr(value, part)
@@ -66,7 +66,7 @@ def lookup(config: RunConfig, key: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as it would be typed."""
+    """A value as a user would type it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

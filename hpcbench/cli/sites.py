@@ -7,7 +7,7 @@ from pathlib import Path
 
 HELP = "list the sites that `submit` knows and the machines with facts, or show one"
 DESCRIPTION = """\
-The sites that `hpcbench submit --site` knows: scheduler, launcher, nodes.
+List the sites that `hpcbench submit --site` knows: scheduler, launcher, nodes.
 
   hpcbench sites
   hpcbench sites perlmutter-gpu             its profile, to copy and change, and its machine's facts
@@ -15,13 +15,14 @@ The sites that `hpcbench submit --site` knows: scheduler, launcher, nodes.
   hpcbench sites fugaku                     the facts of a machine that has no profile
 
 A profile says how to submit, and names the file with the facts of the machine: accelerators,
-their peak and memory, links, network, node-local storage, file system, charge, each with the
-page and the date that it is from. What is not known is unknown; nothing is guessed. `submit`
-and `study` compare with them.
+their peak and memory, links, network, node-local storage, file system, charge, each with its
+source page and date. A fact that is not known is unknown; nothing is guessed. `submit` and
+`study` compare jobs with these facts.
 
 A profile of your own is a YAML file in ~/.config/hpcbench/sites, or in the folder that
-HPCBENCH_SITES names; machines are in its folder machines. It hides one of the same name. Begin
-with a copy of the nearest. A package can bring both, too; docs/extending.md shows how.
+HPCBENCH_SITES names; files of your own machines go into its subfolder machines. Your files hide
+others of the same name. Start from a copy of the most similar one. A package can also provide
+profiles and machines; docs/extending.md shows how.
 """
 
 
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list, or one profile as it lies there with the facts of its machine."""
+    """Print the list, or one profile as its file has it, with the facts of its machine."""
     from hpcbench.batch.machine import find_machine, known_machines, yaml_files
     from hpcbench.batch.machine_facts import facts_page, machines_table
     from hpcbench.batch.site import check_packages, known_sites, machine_folders
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def profile_page(name: str) -> str:
-    """A profile as it lies there, and the facts of its machine."""
+    """A profile as its file has it, and the facts of its machine."""
     from hpcbench.batch.machine_facts import facts_page
     from hpcbench.batch.site import find_site, known_sites
 

@@ -1,4 +1,4 @@
-"""``hpcbench stage``: the same as ``python -m staging``, and a plot of it."""
+"""``hpcbench stage``: the same as ``python -m staging``, with a plot on request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Stage as ``staging.cli.run`` does, and draw it; returns the exit code."""
+    """Stage as ``staging.cli.run`` does, with a plot if ``--plot`` asks for one; returns the exit code."""
     if args.plot is None:
         return run_staging(args)
     said_once(lambda: refuse_plot(args))
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def refuse_plot(args: argparse.Namespace) -> None:
-    """Raise ``InputError`` where nothing could be drawn."""
+    """Raise ``InputError`` if nothing could be drawn."""
     if args.plot.suffix not in FORMATS:
         raise InputError(f"--plot {args.plot} must end in {' or '.join(FORMATS)}")
     if args.clean is not None or args.plan_only or args.probe:

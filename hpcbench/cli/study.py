@@ -15,8 +15,8 @@ HELP = "run a matrix of trainings: convergence against batch, speed against node
 DESCRIPTION = """\
 A study is a matrix of trainings in one folder, with tables, plots and a page. `convergence`
 measures how many epochs a model needs as the batch grows; `strong`, `weak` and `throughput`
-measure speed on more and more nodes, as batch jobs or simulated on this machine; `gains` what
-optimisation brings on this one.
+measure speed on more and more nodes, as batch jobs or simulated on this machine; `gains`
+measures what optimisation brings on this machine.
 
   hpcbench study strong cosmoflow --preset laptop --data.root data/cosmoflow --nodes 1,2 \\
       --steps 60 --study-dir studies/s
@@ -26,37 +26,37 @@ optimisation brings on this one.
 `hpcbench study COMMAND --help` shows the options of a command, with an example.
 """
 STATUS = """\
-The status of the runs of a study: done, running, waiting, interrupted, failed.
+Show the status of the runs of a study: done, running, waiting, interrupted, failed.
 
   hpcbench study status studies/strong
 
-Jobs are asked of the scheduler (squeue, sacct, qstat, bjobs, flux jobs).
+The status of jobs comes from the scheduler (squeue, sacct, qstat, bjobs, flux jobs).
 """
 RESUME = """\
-Start what is missing of a study, and again what failed.
+Start the missing runs of a study, and repeat those that failed.
 
   hpcbench study resume studies/strong
   hpcbench study resume studies/mine
 
-Of a scaling study the folder of a failed run is kept as NAME.failed-1. Where an instance of a
-throughput study failed, its whole repeat is made again, and the folders of the others are kept as
-NAME.aside-1. A convergence study continues its runs from their checkpoints, and submits the next
-round of a search.
+In a scaling study the folder of a failed run is kept as NAME.failed-1. If an instance of a
+throughput study failed, its whole repeat is made again, and the folders of the other instances
+are kept as NAME.aside-1. A convergence study continues its runs from their checkpoints, and
+submits the next round of a search.
 """
 CANCEL = """\
-End the jobs of a study that wait or run. Its runs stay, and `resume` continues.
+End the waiting and running jobs of a study. Its runs stay, and `resume` continues them.
 
   hpcbench study cancel studies/strong
 """
 REPORT = """\
-Write tables, plots and page of a study again, from its run folders alone.
+Write the tables, plots and page of a study again, from its run folders alone.
 
   hpcbench study report studies/mine
   hpcbench study report studies/strong --convergence studies/mine --runs 10
 
 --convergence joins a scaling study with the epochs(B) of a convergence study of the same
-application: time to solution on every size, and a proposal table for --runs trainings. The
-study remembers it, as a relative path where you give one; `--convergence none` reports without.
+application: time to solution at every size, and a proposal table for --runs trainings. The
+study remembers it, as a relative path if you give one; `--convergence none` reports without it.
 """
 COLLECT = """\
 Copy what a repository should keep of a study: a few KB per run, without the machine's names.
@@ -65,14 +65,14 @@ Copy what a repository should keep of a study: a few KB per run, without the mac
 """
 EXECUTE = """\
 Make the runs that a job packs, side by side: each on cores and accelerators of its own, or, as
-an instance of a throughput study, on nodes of its own. The script of such a job calls it;
-SIGUSR1 or SIGTERM stops all runs with checkpoints.
+an instance of a throughput study, on nodes of its own. The script of such a job calls this
+command. SIGUSR1 or SIGTERM stops all runs with checkpoints.
 
   hpcbench study execute studies/mine/jobs/0001
 """
 PUBLISHED = """\
-Put the published reference convergence points through the fit of the critical batch size:
-tables on the terminal, a picture in DIR.
+Fit the critical batch size to the published reference convergence points: tables on the
+terminal, a plot in DIR.
 
   hpcbench study published studies/published
 """
@@ -115,7 +115,7 @@ def add_collect_arguments(parser: Parser) -> None:
 
 def add_published_arguments(parser: Parser) -> None:
     """Options of ``published``."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder to write the picture to")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder to write the plot to")
 
 
 def status(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -125,7 +125,7 @@ def status(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def resume(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Go on with a study."""
+    """Continue a study."""
     kind = kind_of(args)
     if kind is not study_scaling:
         refuse_page_options(args, kind)
@@ -156,7 +156,7 @@ def report(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def refuse_page_options(args: argparse.Namespace, kind: Any) -> None:
-    """Refuse options of the page of a scaling study."""
+    """Raise ``InputError`` for options that only the page of a scaling study takes."""
     word = "gains" if kind is study_gains else "convergence"
     for option in ("convergence", "runs", "contingency", "min_efficiency"):
         if getattr(args, option) is not None:
@@ -173,7 +173,7 @@ def collect(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def published(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Put the published reference points through the fit: tables on the terminal, a picture in the folder."""
+    """Fit the published reference points: tables on the terminal, a plot in the folder."""
     from hpcbench.study.published import fit_table, point_table, write_published
 
     print(f"{fit_table()}\n{point_table()}\n{write_published(args.folder)}")
@@ -181,7 +181,7 @@ def published(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def kind_of(args: argparse.Namespace) -> Any:
-    """The module for the kind of study that the folder holds. Raises ``InputError`` where there is none."""
+    """The module for the kind of study that the folder holds. Raises ``InputError`` if it holds none."""
     from hpcbench.study.folder import StudyFolder
 
     path = args.folder
@@ -198,17 +198,17 @@ SUBCOMMANDS = (
     study_convergence.CONVERGENCE,
     *study_scaling.SCALING,
     study_gains.GAINS,
-    Subcommand("status", "done, running, waiting, failed", STATUS, add_folder, status, takes_settings=False),
-    Subcommand("resume", "start what is missing of a study, and again what failed", RESUME, add_resume_arguments,
+    Subcommand("status", "show the status of the runs", STATUS, add_folder, status, takes_settings=False),
+    Subcommand("resume", "start the missing runs of a study, and repeat failed ones", RESUME, add_resume_arguments,
                resume, takes_settings=False),
     Subcommand("cancel", "end the jobs of a study", CANCEL, add_folder, cancel, takes_settings=False),
-    Subcommand("report", "tables, plots and page again, from the run folders", REPORT, add_report_arguments, report,
+    Subcommand("report", "write the tables, plots and page again", REPORT, add_report_arguments, report,
                takes_settings=False),
-    Subcommand("collect", "a small copy of a study for a repository", COLLECT, add_collect_arguments, collect,
+    Subcommand("collect", "make a small copy of a study for a repository", COLLECT, add_collect_arguments, collect,
                takes_settings=False),
     Subcommand("execute", "make the packed runs of a job, as its script does", EXECUTE, add_job_folder, execute,
                takes_settings=False),
-    Subcommand("published", "the fit of the published reference points", PUBLISHED, add_published_arguments,
+    Subcommand("published", "fit the published reference points", PUBLISHED, add_published_arguments,
                published, takes_settings=False),
 )  # fmt: skip
 run_with_overrides = run_subcommand

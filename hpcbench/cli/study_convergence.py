@@ -15,13 +15,13 @@ from hpcbench.study.definition import MOST_SEEDS, MOST_WIDENINGS
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
 
 DESCRIPTION = """\
-How many epochs, samples and steps a model needs to its target as the batch grows, for several
-optimizers and seeds. One process computes what the ranks of a large machine would.
+Measure how many epochs, samples and steps a model needs to reach its target as the batch grows,
+for several optimizers and seeds. One process computes what the ranks of a large machine would.
 
   hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
   hpcbench study convergence cosmoflow --preset laptop --data.root data/cosmoflow \\
       --batch-sizes 8,32,128 --optimizers sgd,lars,lamb --seeds 3 --study-dir studies/mine
-      shows the plan with an estimate of time, then runs it; --dry-run stops before
+      shows the plan with an estimate of time, then runs it; --dry-run stops before that
   hpcbench study convergence cosmoflow --preset laptop --data.root /pscratch/cosmoflow \\
       --site perlmutter-gpu --account m1234 --time 04:00:00 --batch-sizes 8,32,128 \\
       --optimizers lars --lr-search 0.5,1,2 --study-dir studies/big
@@ -29,13 +29,13 @@ optimizers and seeds. One process computes what the ranks of a large machine wou
 
 Learning rates: --lr sgd=0.01,lars=0.2,lamb=0.002@64 gives each optimizer a base rate and the
 batch it is meant for (default: the preset's for its own optimizer; else, at batch 64, sgd
-0.01, adam and adamw 0.001, lars 0.5, larc 0.01, lamb and nvlamb 0.003). --lr-rule brings it to
+0.01, adam and adamw 0.001, lars 0.5, larc 0.01, lamb and nvlamb 0.003). --lr-rule scales it to
 every batch: linear, sqrt, none, or linear,lamb=sqrt. --lr-search 0.5,1,2 tries these multiples
 in every row with one seed, the better half with --lr-search-seeds, and takes the best by mean
-epochs to target. Where that is an outermost multiple, all rows of the optimizer try one more,
-at most --lr-search-widen times. --optimizers sgd,lars,larc@128 has larc at batch 128 alone.
+epochs to target. If that is an outermost multiple, all rows of the optimizer try one more, at
+most --lr-search-widen times. --optimizers sgd,lars,larc@128 runs larc at batch 128 only.
 
-The same command again, or `hpcbench study resume DIR`, goes on where it stopped; with more
+The same command again, or `hpcbench study resume DIR`, continues where it stopped; with more
 batches, optimizers, seeds, placements or multiples the study grows. Each run has cores and
 accelerators of its own, here and in a job; none takes more than a node. With --site, `resume`
 submits the next round of a search, and then the seeds, when the runs before them have ended;
@@ -49,12 +49,12 @@ def add_arguments(parser: Parser) -> None:
     """Options of a convergence study; dotted settings come on top."""
     add_preset_options(parser)
     parser.add_argument("--study-dir", required=True, type=Path, metavar="DIR",
-                        help="folder of the study, new or to go on with")  # fmt: skip
+                        help="folder of the study, new or to be continued")  # fmt: skip
     axes = parser.add_argument_group("the matrix")
     axes.add_argument("--batch-sizes", required=True, metavar="N,N,...",
                       help="global batches: multiples of train.local_batch_size")  # fmt: skip
     axes.add_argument("--optimizers", required=True, metavar="NAME,...",
-                      help="sgd,lars,larc@128: larc at batch 128 alone; `hpcbench optimizers` lists them")  # fmt: skip
+                      help="sgd,lars,larc@128: larc at batch 128 only; `hpcbench optimizers` lists them")  # fmt: skip
     add_whole(axes, "--seeds", 1, MOST_SEEDS, "runs of each row (default: 3)")
     axes.add_argument("--placements", metavar="P,...", help="replicate,shard,shard+reshuffle (default: replicate)")
     add_whole(axes, "--nodes", 1, MOST_NODES, "nodes that samples are sharded over (default: 4)")
@@ -66,7 +66,7 @@ def add_arguments(parser: Parser) -> None:
     rates.add_argument("--lr", metavar="NAME=RATE@BATCH,...", help="base rates; one @BATCH at the end holds for all")
     rates.add_argument("--lr-rule", metavar="RULE", help="linear, sqrt, none; NAME=RULE for one (default: linear)")
     rates.add_argument("--lr-search", metavar="X,X,...", help="multiples of the rule's rate to try (default: 1)")
-    add_whole(rates, "--lr-search-seeds", 1, 100, "seeds that the better ones are compared by (default: 2)")
+    add_whole(rates, "--lr-search-seeds", 1, 100, "seeds that the better ones are compared with (default: 2)")
     add_whole(rates, "--lr-search-widen", 0, MOST_WIDENINGS, "how often further multiples are tried while a best is at "
               "the edge (default: 2)")  # fmt: skip
     running = parser.add_argument_group("running")
@@ -75,18 +75,18 @@ def add_arguments(parser: Parser) -> None:
     running.add_argument("--wait", action="store_true", help="stay until all jobs have ended")
     running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     running.add_argument("--no-estimate", action="store_true", help="start without measuring how long it takes")
-    running.add_argument("--retry", action="store_true", help="make again what failed")
-    running.add_argument("--keep", action="store_true", help="keep checkpoints and per-step tables, of which `hpcbench "
-                         "report` draws the page of a run")  # fmt: skip
+    running.add_argument("--retry", action="store_true", help="repeat the runs that failed")
+    running.add_argument("--keep", action="store_true", help="keep checkpoints and per-step tables, from which "
+                         "`hpcbench report` draws the page of a run")  # fmt: skip
     jobs = parser.add_argument_group("each job")
     jobs.add_argument("--site", default="local", metavar="NAME|FILE",
                       help="`hpcbench sites` lists them (default: local, processes of this machine)")  # fmt: skip
-    add_whole(jobs, "--runs-per-job", 1, MOST_PER_NODE, "default: what fits side by side on a node; more follow one "
-              "another")  # fmt: skip
+    add_whole(jobs, "--runs-per-job", 1, MOST_PER_NODE, "default: what fits side by side on a node; more run one "
+              "after another")  # fmt: skip
     add_job_options(jobs, ranks=False)
     speed = parser.add_argument_group("time to solution on a machine")
-    add_real(speed, "--samples-per-s-per-rank", 1e-9, 1e12, "its speed (default: as measured here)")
-    add_real(speed, "--parallel-efficiency", 1e-6, 10, "part of it that is kept (default: 1)")
+    add_real(speed, "--samples-per-s-per-rank", 1e-9, 1e12, "speed of the machine (default: as measured here)")
+    add_real(speed, "--parallel-efficiency", 1e-6, 10, "fraction of that speed that many ranks keep (default: 1)")
 
 
 MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes", "borrow", "lr", "lr_rule", "lr_search",
@@ -96,7 +96,7 @@ MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes",
 
 
 def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Plan, show and run a matrix, or go on with it."""
+    """Plan, show and run a matrix, or continue it."""
     application = find_application(args.app)
     from hpcbench.study.convergence import run_study
     from hpcbench.study.definition import Study
@@ -120,7 +120,7 @@ CONVERGENCE = Subcommand("convergence", "epochs to the target against batch size
 
 
 def status(path: Path) -> str:
-    """The plan with what is done of it."""
+    """The plan, with what is done so far."""
     from hpcbench.study import convergence
     from hpcbench.study.folder import StudyFolder
 
@@ -129,7 +129,7 @@ def status(path: Path) -> str:
 
 
 def resume(path: Path, args: argparse.Namespace) -> int:
-    """Make what is missing, and again what failed."""
+    """Make the missing runs, and repeat those that failed."""
     from hpcbench.study.convergence import resume_study
     from hpcbench.study.runner import ExecutionOptions
 
@@ -137,7 +137,7 @@ def resume(path: Path, args: argparse.Namespace) -> int:
 
 
 def cancel(path: Path) -> int:
-    """End the jobs that wait or run; exit code 2 where one could not be ended."""
+    """End the waiting and running jobs; exit code 2 if one could not be ended."""
     from hpcbench.study.convergence import cancel_study
     from hpcbench.study.folder import StudyFolder, held
 
@@ -155,7 +155,7 @@ def report(path: Path) -> None:
 
 
 def collect(path: Path, out: Path) -> int:
-    """Copy what a repository keeps; returns how many runs."""
+    """Copy what a repository keeps of the study; returns the number of runs."""
     from hpcbench.study.collect import collect as copy_study
     from hpcbench.study.convergence import read_study
     from hpcbench.study.folder import StudyFolder

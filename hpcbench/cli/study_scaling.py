@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from hpcbench.study.scaling.report import Extras
 
 COMMON = """
-Without --site the nodes are simulated: each is a rank of this machine. With it every run is a
+Without --site the nodes are simulated: each is a rank on this machine. With it every run is a
 batch job: the command shows the plan with its node-hours and what each job needs of its nodes,
-refuses what does not fit, then submits; --dry-run stops before. `hpcbench study status DIR` shows
-their status, `hpcbench study report DIR` makes table, plots and page.
+refuses what does not fit, then submits; --dry-run stops before that. `hpcbench study status DIR`
+shows the status of the runs, `hpcbench study report DIR` makes table, plots and page.
 
 --vary tier=shared,node,memory --vary data.train_samples=4096,65536 measures the storage tiers
 by dataset size; --vary parallel.overlap=true,false, parallel.bucket_bytes=1048576,26214400 or
-data.prefetch=1,4,16 what communication and reading cost.
+data.prefetch=1,4,16 measures what communication and reading cost.
 
 The same command with more sizes, repeats or values makes the study grow. Dotted settings such
 as --train.precision 32-true hold for all runs; `hpcbench train APP --list` shows them.
@@ -46,7 +46,7 @@ Strong scaling: the same global batch on more and more nodes.
 )
 WEAK = (
     """\
-Weak scaling: the same batch of a rank on more and more nodes; the global batch grows.
+Weak scaling: the same batch per rank on more and more nodes; the global batch grows.
 
   hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
   hpcbench study weak cosmoflow --preset laptop --data.root data/cosmoflow --nodes 1,2 \\
@@ -75,7 +75,7 @@ Throughput: trainings of --instance-nodes nodes each, more and more of them side
 def add_strong_arguments(parser: Parser) -> None:
     """Options of strong scaling."""
     add_whole(add_matrix(parser), "--global-batch-size", 1, MOST_SAMPLES,
-              "of every size (default: that of train.local_batch_size on the smallest)")  # fmt: skip
+              "global batch of every size (default: what train.local_batch_size gives on the smallest)")  # fmt: skip
     add_execution(parser)
 
 
@@ -92,26 +92,26 @@ def add_throughput_arguments(parser: Parser) -> None:
 
 
 def add_matrix(parser: Parser) -> argparse._ArgumentGroup:
-    """What every scaling study is made of; the group takes the options of one mode as well."""
+    """Add the options of every scaling study; returns the group, to which each mode adds its own."""
     add_preset_options(parser)
     add_whole(parser, "--samples", 1, MOST_SAMPLES, "number of training samples (data.train_samples)", metavar="N")
     parser.add_argument("--study-dir", required=True, type=Path, metavar="DIR",
-                        help="folder of the study, new or to go on with")  # fmt: skip
+                        help="folder of the study, new or to be continued")  # fmt: skip
     matrix = parser.add_argument_group("the matrix")
     matrix.add_argument("--nodes", required=True, metavar="N,N,...", help="sizes, in nodes")
     add_whole(matrix, "--repeats", 1, MOST_REPEATS, "runs of each point (default: 3)", default=3)
     add_whole(matrix, "--steps", 1, MOST_STEPS, "train for N steps instead of to the target")
     matrix.add_argument("--vary", action="append", default=[], metavar="KEY=V,V,...", help="a further axis: any "
                         "setting, or tier=shared,node,memory; repeatable")  # fmt: skip
-    add_whole(matrix, "--seed", 0, LARGEST_SEED, "of the first run (default: 1)", default=1)
+    add_whole(matrix, "--seed", 0, LARGEST_SEED, "seed of the first run (default: 1)", default=1)
     matrix.add_argument("--no-stage", action="store_true", help="read the dataset where it is")
     return matrix
 
 
 def add_execution(parser: Parser) -> None:
-    """How and where the runs are made, and what comes of them."""
+    """Add the options for how and where the runs are made, and for their page."""
     running = add_running_options(parser)
-    running.add_argument("--retry", action="store_true", help="run again what failed")
+    running.add_argument("--retry", action="store_true", help="repeat the runs that failed")
     add_page_options(parser)
     jobs = parser.add_argument_group("each job")
     jobs.add_argument("--site", default="local", metavar="NAME|FILE",
@@ -120,14 +120,14 @@ def add_execution(parser: Parser) -> None:
 
 
 def add_running_options(parser: Parser) -> argparse._ArgumentGroup:
-    """How the runs are made."""
+    """Add the options for how the runs are made; returns their group."""
     running = parser.add_argument_group("running")
     add_whole(
         running,
         "--jobs",
         1,
         MOST_PER_NODE,
-        "at once: runs here (default: 1), or jobs in a queue (default: the site's most_jobs, else all)",
+        "how many at once: runs here (default: 1), or jobs in a queue (default: the site's most_jobs, else all)",
     )
     running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     running.add_argument("--wait", action="store_true", help="stay until all jobs have ended")
@@ -135,17 +135,17 @@ def add_running_options(parser: Parser) -> argparse._ArgumentGroup:
 
 
 def add_page_options(parser: Parser) -> None:
-    """What the page joins to the measurements."""
+    """Add the options for what the page joins to the measurements."""
     page = parser.add_argument_group("the page of a scaling study")
     page.add_argument("--convergence", metavar="DIR", help="convergence study to take epochs(B) from; the study "
                       "remembers it, `none` forgets it")  # fmt: skip
     add_whole(page, "--runs", 1, 10**6, "trainings that the proposal table is for (default: 5)")
-    add_real(page, "--contingency", 0, 100, "part of the hours that the proposal table adds (default: 0.15)")
-    add_real(page, "--min-efficiency", 0, 1, "sizes below are not recommended in it (default: 0.7)")
+    add_real(page, "--contingency", 0, 100, "fraction of the hours that the proposal table adds (default: 0.15)")
+    add_real(page, "--min-efficiency", 0, 1, "sizes below are not recommended in the table (default: 0.7)")
 
 
 def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Plan, show and run a ladder, or go on with it."""
+    """Plan, show and run a ladder, or continue it."""
     application = find_application(args.app)
     from hpcbench.study.runner import ExecutionOptions
     from hpcbench.study.scaling.request import ScalingRequest, define
@@ -167,13 +167,13 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 SCALING = (
     Subcommand("strong", "the same global batch on more and more nodes", STRONG, add_strong_arguments, run),
-    Subcommand("weak", "the same batch of a rank on more and more nodes", WEAK, add_weak_arguments, run),
+    Subcommand("weak", "the same batch per rank on more and more nodes", WEAK, add_weak_arguments, run),
     Subcommand("throughput", "more and more trainings side by side", THROUGHPUT, add_throughput_arguments, run),
 )
 
 
 def extras(args: argparse.Namespace) -> Extras:
-    """What the page joins."""
+    """What the page joins to the measurements, from the command line."""
     from hpcbench.study.scaling.proposal import Campaign
     from hpcbench.study.scaling.report import Extras
 
@@ -183,7 +183,7 @@ def extras(args: argparse.Namespace) -> Extras:
 
 
 def status(path: Path) -> str:
-    """How every point stands."""
+    """The status of every point."""
     from hpcbench.study.folder import StudyFolder
     from hpcbench.study.scaling import study
 
@@ -192,7 +192,7 @@ def status(path: Path) -> str:
 
 
 def resume(path: Path, args: argparse.Namespace) -> int:
-    """Start what is missing, and again what failed."""
+    """Start the missing runs, and repeat those that failed."""
     from hpcbench.study.folder import StudyFolder
     from hpcbench.study.runner import ExecutionOptions
     from hpcbench.study.scaling.request import check_data
@@ -205,7 +205,7 @@ def resume(path: Path, args: argparse.Namespace) -> int:
 
 
 def cancel(path: Path) -> int:
-    """End the jobs that wait or run; exit code 2 where one could not be ended."""
+    """End the waiting and running jobs; exit code 2 if one could not be ended."""
     from hpcbench.study.folder import StudyFolder, held
     from hpcbench.study.scaling.study import cancel_study
 
@@ -225,7 +225,7 @@ def report(path: Path, args: argparse.Namespace) -> None:
 
 
 def collect(path: Path, out: Path) -> int:
-    """Copy what a repository keeps; returns how many runs."""
+    """Copy what a repository keeps of the study; returns the number of runs."""
     from hpcbench.study.folder import StudyFolder
     from hpcbench.study.scaling.collect import collect as copy_study
     from hpcbench.study.scaling.study import read_study

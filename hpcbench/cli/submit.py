@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HELP = "submit a training as a batch job, or print its script"
 DESCRIPTION = """\
-Write a job script for a site and submit it: Slurm, PBS, LSF, Flux, or here without any.
+Write a job script for a site and submit it to Slurm, PBS, LSF or Flux, or run it here.
 
   hpcbench submit cosmoflow --site perlmutter-gpu --account m1234 --nodes 16 --time 02:00:00 \\
       --preset mlperf --data.root /pscratch/cosmoflow --no-stage
@@ -32,16 +32,16 @@ Write a job script for a site and submit it: Slurm, PBS, LSF, Flux, or here with
       --preset laptop --data.root data/deepcam --dry-run
       prints the script and touches nothing
   hpcbench sites                            the sites that are known; add your own as YAML
-  hpcbench jobs runs/*                      how jobs stand; --cancel ends them
+  hpcbench jobs runs/*                      the status of jobs; --cancel ends them
 
 The dataset is staged to node-local storage inside the scored time, unless --no-stage. Before
 anything else the ranks check their number, cores, devices and storage. Shortly before
-its time limit the run writes a checkpoint, and the job is queued again and goes on.
+its time limit the run writes a checkpoint, and the job is queued again and continues.
 Dotted settings are those of `hpcbench train`.
 
 First the command says what the job needs and what the site's machine has: global batch and peak
 learning rate, bytes staged to each node, memory of a rank, node-hours. It warns from 70 % of a
-limit on, and refuses beyond it, with what would fit. Where the dataset does not lie on this
+limit, and refuses a job beyond the limit, with what would fit. If the dataset is not on this
 machine, its size is that of the samples asked for (--samples, or the preset's).
 """
 
@@ -60,14 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_job_options(size: argparse._ArgumentGroup, *, ranks: bool = True) -> None:
-    """What a job asks for beside site and nodes; ``ranks``: whether the user says how many a node has."""
+    """Add what a job asks for besides site and nodes; ``ranks``: whether the user says how many a node has."""
     if ranks:
         add_whole(size, "--ranks-per-node", 1, MOST_PER_NODE, "default: one for each GPU, else 1")
     add_whole(size, "--cores-per-rank", 1, MOST_PER_NODE, "physical cores (default: an equal share)")
-    add_whole(size, "--gpus-per-rank", 0, MOST_PER_NODE, "default: 1 where the site has GPUs")
-    add_whole(size, "--memory-gib", 1, 10**9, "of each node (default: what the site gives)")
+    add_whole(size, "--gpus-per-rank", 0, MOST_PER_NODE, "default: 1 if the site has GPUs")
+    add_whole(size, "--memory-gib", 1, 10**9, "memory of each node (default: what the site gives)")
     size.add_argument("--time", default="01:00:00", help="time limit: 01:30:00, 90m, 2h (default: 01:00:00)")
-    size.add_argument("--account", default="", help="project that is charged")
+    size.add_argument("--account", default="", help="project to charge")
     size.add_argument("--queue", default="", help="partition or queue (default: the site's)")
     size.add_argument("--qos", default="", help="quality of service")
     size.add_argument("--constraint", default="", help="kind of node, in the scheduler's words")
@@ -86,7 +86,7 @@ def add_job_options(size: argparse._ArgumentGroup, *, ranks: bool = True) -> Non
         default=120,
         metavar="S",
     )
-    add_whole(size, "--attempts", 1, 100_000, "starts in all (default: 10)", default=10)
+    add_whole(size, "--attempts", 1, 100_000, "starts in total (default: 10)", default=10)
     size.add_argument("--bring-environment", action="store_true", help="first copy the Python environment to each "
                       "node's own storage, and run from there")  # fmt: skip
 
@@ -133,9 +133,9 @@ def with_recipe(
     application: Application, args: argparse.Namespace, overrides: dict[str, str], of_script: dict[str, str],
     ranks: int, told: TextIO,
 ) -> dict[str, str]:  # fmt: skip
-    """The dotted settings with those of a borrowed recipe, so that the job needs no log; says them to ``told``.
+    """The dotted settings with those of a borrowed recipe, so that the job needs no log; prints the recipe to ``told``.
 
-    ``of_script``: those that the job's script sets.
+    ``of_script``: the settings that the job's script makes.
     """
     recipe = borrow(application, args, overrides)
     if recipe is None:
@@ -153,7 +153,7 @@ def job_request(args: argparse.Namespace, nodes: int) -> JobRequest:
     from hpcbench.batch.job_request import JobRequest
 
     if args.bring_environment:
-        own_parts()  # so that what cannot be brought is told before anything is submitted
+        own_parts()  # to refuse what cannot be brought before anything is submitted
     return JobRequest(
         nodes=nodes, ranks_per_node=getattr(args, "ranks_per_node", None), cores_per_rank=args.cores_per_rank,
         gpus_per_rank=args.gpus_per_rank, memory_gib=args.memory_gib, time=args.time, account=args.account,
@@ -164,7 +164,7 @@ def job_request(args: argparse.Namespace, nodes: int) -> JobRequest:
 
 
 def own_command(in_image: bool) -> tuple[str, ...]:
-    """How this very program is started, wherever the job runs; in an image it is the image's own."""
+    """The command that starts this program, wherever the job runs; in an image it is the image's own."""
     return ("hpcbench",) if in_image else (sys.executable, "-m", "hpcbench")
 
 
@@ -180,7 +180,7 @@ def train_words(args: argparse.Namespace, overrides: dict[str, str]) -> tuple[st
 
 
 def variables(given: list[str]) -> dict[str, str]:
-    """``NAME=VALUE`` as names and values. Raises ``InputError`` for what is neither."""
+    """``NAME=VALUE`` as names and values. Raises ``InputError`` for anything else."""
     found = {}
     for each in given:
         name, equals, value = each.partition("=")

@@ -55,10 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its last checkpoint")
     parser.add_argument("--resume-or-start", action="store_true", help="the same; without a checkpoint, put aside what "
                         "an earlier attempt left, and start (what job scripts do)")  # fmt: skip
-    parser.add_argument("--check-job", metavar="ranks=N,...", help="look first, on all ranks, whether the job got its "
+    parser.add_argument("--check-job", metavar="ranks=N,...", help="check first, on all ranks, that the job got its "
                         "ranks, nodes, cores, gpus, local_gib, and can write to staging.destination; end within a "
                         "minute if not, as `hpcbench doctor --job` does (what job scripts do)")  # fmt: skip
-    parser.add_argument("--hold", type=Path, help="for job scripts: the hold of the run folder that is the job's own")
+    parser.add_argument("--hold", type=Path, help="for job scripts: the job's own hold on the run folder")
     parser.add_argument("--stage-only", action="store_true", help="bring the dataset to the nodes, report, and stop")
     parser.add_argument("--list", action="store_true", help="print every setting, its value and meaning, and stop")
 
@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Resolve the configuration and train, here or on several ranks started here."""
     asked = said_once(lambda: asked_for(args.check_job))
-    # MPICH takes SIGUSR1 for a word of its own from MPI_Init on, and passes it on to whom it went before: to us, and
-    # not to nobody, while PyTorch is imported, which takes a minute where many ranks do it at once.
+    # MPICH handles SIGUSR1 itself from MPI_Init on, and passes it on to the handler from before. That must be ours
+    # while PyTorch is imported, which takes a minute when many ranks do it at once.
     with Interrupts(said_once(warning_time)) as interrupts:
         with unwatched(said_once(partial(detect, os.environ))):
             start_early(os.environ)
@@ -95,7 +95,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
 
 
 def configured(args: argparse.Namespace, overrides: dict[str, str]) -> tuple[Application, RunConfig] | int:
-    """What the command line asks for; the exit code where that is no training, or one that an earlier attempt ended.
+    """What the command line asks for, or the exit code if that is no training or one that an earlier attempt finished.
 
     Raises ``InputError`` on all ranks.
     """
@@ -141,7 +141,7 @@ def configuration(application: Application, args: argparse.Namespace, overrides:
 
 
 def asked_for(text: str | None) -> Asked | None:
-    """What the job asked for, by ``--check-job``. Raises ``InputError`` where the launcher tells of other ranks."""
+    """What the job asked for, by ``--check-job``. Raises ``InputError`` if the launcher reports other ranks."""
     if text is None:
         return None
     from hpcbench.measure.job_check import check_ranks, parse_asked
@@ -152,7 +152,7 @@ def asked_for(text: str | None) -> Asked | None:
 
 
 def check_run_dir(run_dir: Path | None) -> None:
-    """Raise ``InputError`` for a run folder whose files the system cannot name, or does not let us look at."""
+    """Raise ``InputError`` for a run folder that the system refuses to look into, such as one with too long a name."""
     if run_dir is None:
         return
     try:
@@ -165,7 +165,7 @@ def check_run_dir(run_dir: Path | None) -> None:
 
 
 def check_hold(args: argparse.Namespace) -> None:
-    """Raise ``InputError`` on the first rank where a job, not this one, holds the folder of the run."""
+    """Raise ``InputError`` on the first rank if another job holds the folder of the run."""
 
     if args.run_dir is None or args.list or not (args.run_dir / "holds").exists() or not is_first_rank(os.environ):
         return
@@ -179,9 +179,9 @@ def check_hold(args: argparse.Namespace) -> None:
 
 
 def exit_code_if_finished(run_dir: Path, config: RunConfig) -> int | None:
-    """The exit code of earlier attempts that left nothing to do for what ``config`` asks now; the first rank says so.
+    """The exit code of earlier attempts if they left nothing to do for ``config``; the first rank says so.
 
-    ``None`` where something is left.
+    ``None`` if something is left to do.
     """
     from hpcbench.results.run_folder import RunFolder
 
@@ -198,7 +198,7 @@ def exit_code_if_finished(run_dir: Path, config: RunConfig) -> int | None:
 
 
 def asks_for_more(config: RunConfig, summary: Summary) -> bool:
-    """Whether a run that came to its end is to reach another target, or to train longer."""
+    """Whether ``config`` asks a run that came to its end to reach another target, or to train longer."""
     train, best, lower = config.train, summary.best, summary.better == "lower"
     longer = summary.steps < train.max_steps if train.max_steps is not None else summary.epochs < train.max_epochs
     if train.target is None:
@@ -208,7 +208,7 @@ def asks_for_more(config: RunConfig, summary: Summary) -> bool:
 
 
 def has_checkpoint(run_dir: Path | None) -> bool:
-    """Whether there is something to resume. Raises ``InputError`` where no folder is named."""
+    """Whether there is something to resume. Raises ``InputError`` if no folder is named."""
     if run_dir is None:
         raise InputError("--resume-or-start needs --run-dir, the folder of the run")
     from hpcbench.results.checkpoint_files import complete
@@ -218,7 +218,7 @@ def has_checkpoint(run_dir: Path | None) -> bool:
 
 
 def refuse(error: InputError) -> None:
-    """Tell all ranks of a launcher of bad input that this rank met before it knew them, so that one reports it."""
+    """Tell all ranks of a launcher about bad input that this rank found before it knew them, so that one reports it."""
     launch = detect(os.environ)
     if launch.world_size > 1:
         from hpcbench.train.ranks import connect_ranks

@@ -30,7 +30,7 @@ def within(
 
 
 def check_bounds(config: Any, prefix: str = "") -> None:
-    """Raise ``InputError`` for the first number of the dataclass ``config``, or of one in it, beyond its bounds.
+    """Raise ``InputError`` for the first number of the dataclass ``config``, or of one in it, outside its bounds.
 
     Lists and tuples are checked entry by entry. Numbers without declared bounds must be finite and fit in 64 bits.
     """
@@ -47,7 +47,7 @@ def check_bounds(config: Any, prefix: str = "") -> None:
 
 
 def numbers(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
-    """Every number in a value with its place there: ``[2]`` of a list, nothing of a value alone."""
+    """Every number in a value, with its place: ``[2]`` in a list, nothing for a single value."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         yield place, value
     elif isinstance(value, (list, tuple)):

@@ -14,7 +14,7 @@ T = typing.TypeVar("T")
 
 
 def read_record(kind: type[T], path: Path, advice: str) -> T:
-    """The dataclass that the file ``path`` holds; see ``record``. Raises ``FileNotFoundError`` where there is none."""
+    """The dataclass that the file ``path`` holds; see ``record``. Raises ``FileNotFoundError`` if there is none."""
     from staging.formats.regular import read_text  # it loads NumPy, which `--help` does without
 
     try:
@@ -27,10 +27,10 @@ def read_record(kind: type[T], path: Path, advice: str) -> T:
 
 
 def record(kind: type[T], values: Any, path: Path, advice: str) -> T:
-    """A dataclass from the values of a file. Fields that it does not have are those of another version.
+    """A dataclass from the values of a file. Unknown fields are taken for those of another version, and ignored.
 
-    Raises ``DataError``, which names ``path`` and has ``advice``, for a missing field, a value of another type, and a
-    number beyond its bounds.
+    Raises ``DataError`` with ``path`` and ``advice`` for a missing field, a value of another type, and a number outside
+    its bounds.
     """
     try:
         return from_json(kind, values, "", ignore_unknown=True)

@@ -26,7 +26,7 @@ INFINITE = float("inf")
 class OptimInfo:
     """A registered optimizer. A variant is the same ``builder`` with other defaults.
 
-    ``options`` are its settings beside the shared ones, with their defaults; ``builder`` is ``module:class``, of a
+    ``options`` are its settings besides the shared ones, with their defaults; ``builder`` is ``module:class``, of a
     ``torch.optim.Optimizer`` that takes them; ``official`` is its name in an MLPerf log.
     """
 
@@ -96,7 +96,7 @@ def optimizer_names() -> list[str]:
 def optimizer_info(name: str) -> OptimInfo:
     """The optimizer called ``name``.
 
-    Raises ``InputError`` that suggests the nearest one where there is none, or says what is wrong with a plug-in.
+    Raises ``InputError`` that suggests the nearest one if there is none, or says what is wrong with a plug-in.
     """
     point = plugins.find(plugins.OPTIMIZERS, name, OPTIMIZERS)
     if point is not None:

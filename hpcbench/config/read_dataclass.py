@@ -17,7 +17,7 @@ from staging.errors import InputError
 
 T = typing.TypeVar("T")
 JSON_KINDS: Mapping[Any, Any] = {str: str, bool: bool, int: int, float: (int, float)}
-"""What JSON has for the types of fields. True is no number, although Python takes it for one."""
+"""The JSON types for the types of fields. True is not a number, although Python takes it for one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,22 +25,22 @@ class Reading:
     """How the values of a file become those of fields."""
 
     is_json: bool
-    """Whether they must be of the types of the fields already; else they are converted."""
+    """Whether they must already have the types of the fields; otherwise they are converted."""
     ignore_unknown: bool = False
-    """Whether keys that the dataclass does not have are left out, as another version's; else they are refused."""
+    """Whether keys unknown to the dataclass are left out, as another version's; otherwise they are refused."""
 
 
 def from_values(kind: type[T], values: Any, where: str) -> T:
     """A dataclass from the values of a YAML file, converted to the types of its fields.
 
     Fields may be dataclasses, or tuples of one. Raises ``InputError`` that begins with ``where`` for an unknown or
-    missing key, a wrong type, and a number beyond its bounds.
+    missing key, a wrong type, and a number outside its bounds.
     """
     return made_of(kind, values, where, Reading(is_json=False))
 
 
 def from_json(kind: type[T], values: Any, where: str, *, ignore_unknown: bool = False) -> T:
-    """A dataclass from the values of a JSON file, which must have the types of its fields; else as ``from_values``."""
+    """A dataclass from the values of a JSON file, which must have its fields' types; else like ``from_values``."""
     return made_of(kind, values, where, Reading(True, ignore_unknown))
 
 
@@ -87,7 +87,7 @@ def value_of(value: Any, hint: Any, key: str, reading: Reading) -> Any:
 
 
 def check_type(value: Any, hint: Any, key: str) -> Any:
-    """``value``, which must be what JSON has for the type ``hint``, and finite. Raises ``InputError``."""
+    """``value``, which must have the JSON type for the type ``hint``, and be finite. Raises ``InputError``."""
     if hint is Any or (typing.get_origin(hint) is Literal and value in typing.get_args(hint)):
         return value
     is_kind = hint in JSON_KINDS and isinstance(value, JSON_KINDS[hint]) and isinstance(value, bool) is (hint is bool)

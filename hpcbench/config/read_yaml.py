@@ -1,7 +1,7 @@
-"""The one reader of YAML files: plain mappings, lists and scalars within limits; anything else is one line at once.
+"""The one reader of YAML files: plain mappings, lists and scalars within limits; anything else is a one-line error.
 
-YAML can name a value and repeat it, make Python objects, nest without end and hold dates. A configuration needs none
-of that, so it is refused where it stands: aliases and anchors, tags, doubled keys, keys that are not text. Dates are
+YAML can name a value and repeat it, make Python objects, nest without limit and hold dates. A configuration needs none
+of that, so it is refused on the spot: aliases and anchors, tags, duplicate keys, keys that are not text. Dates are
 text here. Nothing is built before its depth and the number of values are known to be within limits.
 """
 
@@ -30,7 +30,7 @@ MOST_LETTERS = 8192
 MOST_DIGITS = 4000
 """Length of a number; Python itself reads no more than 4300 digits."""
 PLAIN = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
-"""What a text without quotes may stand for. Dates and the signs << and = stay text."""
+"""What unquoted text may mean. Dates and the signs << and = stay text."""
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -47,7 +47,7 @@ class PlainLoader(yaml.SafeLoader):
         self.values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node of the next event, if that is one that a configuration needs."""
+        """Compose a node from the next event, if it is one that a configuration needs."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
@@ -79,9 +79,9 @@ class PlainLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
-        """A number that is one; YAML's pattern lets some through that are not, such as ``0x_``.
+        """A valid number; YAML's pattern lets some invalid ones through, such as ``0x_``.
 
-        ``1:30`` is 90 to YAML and a time to its writer, so it is refused. ``010`` is 10, and not 8.
+        ``1:30`` is 90 to YAML and a time to its writer, so it is refused. ``010`` is 10, not 8.
         """
         kind = node.tag.rpartition(":")[2]
         if ":" in node.value:
@@ -107,10 +107,10 @@ def refuse(at: Any, problem: str) -> NoReturn:
 
 
 def read_yaml(path: Path) -> Tree:
-    """The mapping in a YAML file; empty where the file is.
+    """The mapping in a YAML file; empty if the file is.
 
-    Raises ``InputError`` in one line that names the file, and the line of what is wrong in it. The file must be a
-    regular one, so that a pipe does not wait and a device does not go on for ever.
+    Raises a one-line ``InputError`` that names the file, and the line of what is wrong in it. The file must be a
+    regular one, since a pipe could block and a device could go on for ever.
     """
     tree = parse_yaml(read_text(path), str(path))
     if tree is None:

@@ -1,4 +1,4 @@
-"""From defaults, preset, files and overrides to one checked configuration; a later source wins, wherever it stood."""
+"""Resolves defaults, preset, files and overrides to a checked configuration; a later source wins, wherever given."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def resolve(
 ) -> RunConfig:
     """The configuration of a run: defaults < preset < files < overrides (dotted keys).
 
-    Raises ``InputError`` in one line for an unknown preset or key (with the nearest right one), a value of the wrong
+    Raises a one-line ``InputError`` for an unknown preset or key (with the nearest right one), a value of the wrong
     type, and a combination that cannot run.
     """
     kind = config_class(application)
@@ -51,13 +51,13 @@ def resolve(
 
 
 def config_class(application: Application) -> type[RunConfig]:
-    """The dataclass of an application's runs; ``RunConfig`` where it adds nothing."""
+    """The dataclass of an application's runs; ``RunConfig`` if it adds nothing."""
     found: type[RunConfig] = application.module("config").Config if application.has("config") else RunConfig
     return found
 
 
 def merge_preset(tree: Tree, application: Application, preset: str, kind: type) -> None:
-    """Put the values of a preset into ``tree``, over those of the presets that it ``extends``."""
+    """Put the values of a preset into ``tree``, on top of those of the presets that it ``extends``."""
     for name, values in reversed(preset_chain(application, preset)):
         merge(tree, values, kind, f"preset '{name}'")
 
@@ -121,7 +121,7 @@ def forget_options(optim: Tree) -> None:
 
 
 def unknown_key(dotted: str, value: Any, kind: type, prefix: str) -> str:
-    """What to say of an unknown key: the nearest key of its group, or of all where the group itself is wrong."""
+    """The message on an unknown key: the nearest key of its group, or of all if the group itself is wrong."""
     known = [key for key, _ in known_keys(kind)]
     while isinstance(value, dict) and len(value) == 1:
         (name, value), *_ = value.items()

@@ -12,7 +12,7 @@ READING_ONLY = "reading_only"
 """Metadata of a field of ``DataConfig`` subclasses that decides how files are read, not what they hold."""
 
 MOST_SAMPLES = 10**10
-"""Of a dataset, a batch or a step: 20,000 times CosmoFlow's."""
+"""Samples of a dataset, a batch or a step: 20,000 times CosmoFlow's."""
 MOST_SIMULATED = 10**8 - 1
 """Samples to simulate; the names of their files have eight digits."""
 MOST_STEPS = 10**9
@@ -24,7 +24,7 @@ MOST_RANKS = 10**7
 MOST_RATE = 1e4
 """Learning rate; those of LARS go up to about 50."""
 LARGEST_SEED = 2**32 - 1
-"""What NumPy's, torch's and DALI's generators all take; torch also gets it times a million, and an epoch, a rank."""
+"""The largest seed that the generators of NumPy, torch and DALI all take."""
 
 
 @dataclass
@@ -38,13 +38,13 @@ class DataConfig:
     validation_samples: int | None = field(default=None, metadata=within(1, MOST_SAMPLES))
     """Use the first N validation samples; all when unset."""
     workers: int | None = field(default=None, metadata=within(0, 1024))
-    """Reader processes per rank, or DALI's threads; unset chooses 0 where a rank has at most four cores, else four."""
+    """Reader processes per rank, or DALI's threads; unset chooses 0 if a rank has at most four cores, else four."""
     prefetch: int | None = field(default=None, metadata=within(1, 10_000))
-    """Batches that each reader process (4 when unset) or DALI (2) reads ahead; without processes nothing is."""
+    """Batches that each reader process (4 when unset) or DALI (2) reads ahead; without processes none are."""
     loader: Literal["torch", "dali"] = "torch"
-    """What reads the samples; both give the same ones in the same order. NVIDIA DALI reads npy and plain TFRecord."""
+    """What reads the samples; both give the same in the same order. NVIDIA DALI reads npy and plain TFRecord."""
     check_staged: bool = True
-    """Compare the first read of every staged file with the checksum that it landed with; not what DALI reads."""
+    """Compare the first read of every staged file with the checksum that it landed with; except DALI's reads."""
     last_batch: Literal["keep", "drop"] = "keep"
     """The last, smaller batch of an epoch: kept (every sample exactly once) or dropped."""
 
@@ -56,11 +56,11 @@ class StagingConfig:
     destination: str = ""
     """Node-local folder to bring the dataset to ({node}, {rank}, $VARIABLES); empty trains from ``data.root``."""
     placement: Literal["replicate", "shard"] = "replicate"
-    """Everything to every node, or of the training set a part to each, by bytes and seed, which its ranks train on."""
+    """Everything to every node, or a part of the training set to each, by bytes and seed, which its ranks train on."""
     reshuffle: bool = False
-    """Draw new shards before every epoch but the first, and move what changes its node by exchange."""
+    """Draw new shards before every epoch but the first, and move files that change nodes by exchange."""
     slabs: bool = False
-    """Of samples that ranks on several nodes share (parallel.spatial), bring each node its rows alone; of npy files."""
+    """Bring each node only its rows of samples that ranks on several nodes share (parallel.spatial); npy files only."""
     path: Literal["direct", "exchange"] = "direct"
     """Each node reads what it needs, or every byte is read once in the job and then sent between the nodes."""
     transform: str = ""
@@ -68,11 +68,11 @@ class StagingConfig:
     verify: Literal["none", "transfer", "reread"] = "transfer"
     """No checksums; CRC32C from the read on; or the landed files are read again, too."""
     repair: bool = False
-    """Read again first what is there already, and bring again what is not what landed."""
+    """First read again what is already there, and bring again files that are not what landed."""
     index: str = ""
     """Dataset index to take sizes and checksums from."""
     overlap: bool = False
-    """Train the first epoch while files arrive; what it waits for them counts as staging."""
+    """Train the first epoch while files arrive; the time that it waits for them counts as staging."""
     threads: int = field(default=4, metadata=within(1, 256))
     """Streams of each rank that read and write at the same time."""
     timed: bool = True
@@ -81,7 +81,7 @@ class StagingConfig:
 
 @dataclass
 class OptimConfig:
-    """The optimizer. ``lr``, scaled with the batch where ``scaling`` says so, is always the peak of the schedule."""
+    """The optimizer. ``lr``, scaled with the batch if ``scaling`` says so, is always the peak of the schedule."""
 
     name: str = "sgd"
     """Optimizer; `hpcbench optimizers` lists them."""
@@ -102,7 +102,7 @@ class OptimConfig:
     eps: float | None = field(default=None, metadata=within(0, 1e4))
     """Term added to a denominator: of the moments' ratio (adam, adamw, lamb) or of the trust ratio (lars)."""
     trust_coefficient: float | None = field(default=None, metadata=within(0, 1e4))
-    """Rate of a layer of lars or larc per norm of its weights over the norm of its gradient."""
+    """Factor in the trust ratio of lars and larc, before the norm of a layer's weights over that of its gradient."""
     trust_bounds: tuple[float, float] | None = field(default=None, metadata=within(0, 1e9))
     """Smallest and largest trust ratio of a layer of lars, larc or lamb."""
     clip_rate: bool | None = None
@@ -116,7 +116,7 @@ class OptimConfig:
     max_grad_norm: float | None = field(default=None, metadata=within(0, 1e9))
     """Divide all gradients so that their global norm is at most this; 0 leaves them."""
     fused: bool = True
-    """Torch's fused kernel of sgd, adam and adamw where it has one; off shows what that gains."""
+    """Torch's fused kernel of sgd, adam and adamw where it has one; off shows what it gains."""
     decay_exclude: list[Literal["biases", "norms"]] | None = None
     """Parameters without weight decay."""
     adapt_exclude: list[Literal["biases", "norms"]] | None = None
@@ -134,7 +134,7 @@ class ScheduleConfig:
     warmup: int = field(default=0, metadata=within(0, MOST_STEPS))
     """Length of the linear warm-up."""
     warmup_unit: Literal["epoch", "step"] | None = None
-    """What warmup counts, where that is not the unit of the rest."""
+    """What warmup counts, if that is not the unit of the rest."""
     warmup_start_lr: float = field(default=0.0, metadata=within(0, MOST_RATE))
     """Learning rate at the start of the warm-up; scaling leaves it alone, or lowers it to the peak."""
     milestones: list[int] = field(default_factory=list, metadata=within(0, MOST_STEPS))
@@ -144,7 +144,7 @@ class ScheduleConfig:
     t_max: int = field(default=0, metadata=within(0, MOST_STEPS))
     """Half period of the cosine, length of the polynomial descent, or time scale of the inverse square root."""
     eta_min: float = field(default=0.0, metadata=within(0, MOST_RATE))
-    """Lowest rate of the cosine, last one of other descents; scaling leaves it alone, or lowers it to the peak."""
+    """Lowest rate of the cosine, last rate of other descents; scaling leaves it alone, or lowers it to the peak."""
     power: float = field(default=1.0, metadata=within(0, 100, open_low=True))
     """Exponent of the polynomial; 1 is a straight line."""
     reference_quirks: bool = False
@@ -153,7 +153,7 @@ class ScheduleConfig:
 
 @dataclass
 class TrainConfig:
-    """The loop."""
+    """The training loop."""
 
     max_epochs: int = field(default=10, metadata=within(1, MOST_EPOCHS))
     """Give up (exit code 3) after this many epochs."""
@@ -162,19 +162,19 @@ class TrainConfig:
     target: float | None = field(default=None, metadata=within(-1e9, 1e9))
     """Validation metric at which training stops; unset trains for ``max_epochs``."""
     evaluations_per_epoch: int = field(default=1, metadata=within(1, 1000, why="epochs are logged to three digits"))
-    """Evaluate so often in an epoch, in equal parts of its steps; the target may then be met within one."""
+    """Evaluate this often in an epoch, after equal parts of its steps; the target may then be met within an epoch."""
     local_batch_size: int = field(default=2, metadata=within(1, 2**20))
     """Samples per rank and micro-batch."""
     accumulation: int = field(default=1, metadata=within(1, 2**20))
     """Micro-batches per optimizer step."""
     batchnorm_group_size: int = field(default=1, metadata=within(1, MOST_RANKS))
-    """So many neighbouring ranks share the statistics of batch norm in training."""
+    """How many neighbouring ranks share the statistics of batch norm in training."""
     eval_batch_size: int | None = field(default=None, metadata=within(1, 2**20))
     """Samples per rank in evaluation; unset uses ``local_batch_size``."""
     precision: Precision = "auto"
     """auto is bf16-mixed on an accelerator or a processor with AMX or AVX512-BF16, else 32-true."""
     tf32: bool | None = None
-    """TF32 in float32 convolutions and matrix products of an NVIDIA GPU; unset, as torch has it: convolutions alone."""
+    """TF32 in float32 convolutions and matrix products of an NVIDIA GPU; unset: torch's default, only convolutions."""
     channels_last: bool = True
     """Memory layout of activations and kernels."""
     trust_ratios_every: int = field(default=0, metadata=within(0, MOST_STEPS))
@@ -190,13 +190,13 @@ class TrainConfig:
     checkpoint_every: int = field(default=1, metadata=within(0, MOST_EPOCHS))
     """Epochs between checkpoints; 0 writes none."""
     checkpoint_async: bool = True
-    """Write checkpoints between epochs in a thread, from a copy in host memory, while the training goes on."""
+    """Write checkpoints between epochs in a thread, from a copy in host memory, while training continues."""
     keep_checkpoints: int = field(default=2, metadata=within(1, MOST_EPOCHS))
-    """How many of the newest checkpoints stay."""
+    """How many of the newest checkpoints are kept."""
     baselines: bool = True
     """Compute the application's baselines after training, outside the scored time; they read the whole dataset."""
     page: bool = True
-    """Draw the report page after training; without it `hpcbench report` draws it from the folder of the run."""
+    """Draw the report page after training; without it `hpcbench report` draws it from the run folder."""
 
 
 @dataclass
@@ -212,21 +212,21 @@ class ParallelConfig:
     shard_states: bool = False
     """Shard parameters, gradients and optimizer state over the ranks that have samples of their own (FSDP2)."""
     activation_checkpointing: bool = False
-    """Keep few activations, and compute the others again in the backward pass."""
+    """Keep few activations, and recompute the others in the backward pass."""
     simulated_nodes: int | None = field(default=None, metadata=within(1, MOST_RANKS))
     """Pretend that the ranks are on this many nodes, in contiguous runs, to try what several nodes do on one."""
     simulated_ranks: int | None = field(default=None, metadata=within(1, MOST_RANKS))
     """Each rank does the work of this many neighbouring ones in turn, and trains as they would."""
     accelerator: Literal["auto", "cpu"] = "auto"
-    """auto uses the accelerator that torch finds, and the CPU where there is none."""
+    """auto uses the accelerator that torch finds, or the CPU if there is none."""
     bucket_bytes: int = field(default=25 * 2**20, metadata=within(1, 2**40))
-    """Gradients are reduced in pieces of about this size while the backward pass goes on."""
+    """Gradients are reduced in pieces of about this size during the backward pass."""
     bucket_order: Literal["backward", "forward"] = "backward"
-    """Of the layers in these pieces: as their gradients come, or as the model has them, to show what that costs."""
+    """Order of the layers in these pieces: as their gradients arrive, or as in the model, to show what that costs."""
     reduce_dtype: Literal["gradient", "bfloat16", "float16"] = "gradient"
-    """What gradients travel and are summed as: as they are, or rounded to half their bytes."""
+    """Type in which gradients are sent and summed: as they are, or rounded to half their bytes."""
     overlap: bool = True
-    """Send gradients while the backward pass goes on; off shows what that hides."""
+    """Send gradients during the backward pass; off shows what that hides."""
     timeout_s: int = field(default=1800, metadata=within(1, 30 * 24 * 3600))
     """How long a collective operation may wait for another rank."""
     hang_s: int = field(default=60, metadata=within(0, 7 * 24 * 3600))
@@ -235,26 +235,26 @@ class ParallelConfig:
 
 @dataclass
 class MeasureConfig:
-    """What a run measures of itself; ``ranks.csv`` holds it, rank by rank."""
+    """What a run measures about itself; ``ranks.csv`` holds it, rank by rank."""
 
     warmup_steps: int = field(default=5, metadata=within(0, MOST_STEPS))
-    """Optimizer steps from the start of the process that no figure of a step counts."""
+    """Optimizer steps from the start of the process that no step figure counts."""
     profile_steps: int = field(default=0, metadata=within(0, 10_000))
-    """Trace so many steps of rank 0 after the warm-up, which no figure counts either, with torch's profiler, into
+    """Trace this many steps of rank 0 after the warm-up, which no figure counts either, with torch's profiler, into
     trace.json.gz; 0: none."""
     tensorboard: bool = False
-    """Write losses and metrics for TensorBoard, into the folder tensorboard of the run."""
+    """Write losses and metrics for TensorBoard, into the folder tensorboard in the run folder."""
     extra: list[str] = field(default_factory=list)
-    """Measurements of other packages, by their names."""
+    """Measurements from other packages, by name."""
     power: bool = False
-    """Write each node's power for a submission, a reading each second, into the folder power of the run."""
+    """Write each node's power for a submission, a reading each second, into the folder power in the run folder."""
     probe: bool = False
     """Time a matrix product and an all-reduce on every rank before the clock starts, to find slow nodes."""
 
 
 @dataclass
 class SubmissionConfig:
-    """What an official log says of its submission."""
+    """What an official log says about its submission."""
 
     org: str = "unnamed"
     """Submitting organisation."""
@@ -300,7 +300,7 @@ class RunConfig:
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
 
     def validate(self) -> None:
-        """Raise ``InputError`` for a number beyond its bounds, or a combination that cannot run; no file is touched.
+        """Raise ``InputError`` for a number outside its bounds, or a combination that cannot run; no file is touched.
 
         Applications call this and add their own combinations.
         """

@@ -1,4 +1,4 @@
-"""Gives the values of files and command lines the types of the fields that they are for, or says what is wrong."""
+"""Converts the values of files and command lines to the types of their fields, or says what is wrong."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class UnfitError(Exception):
 def typed(value: Any, hint: Any, key: str) -> Any:
     """``value`` as one of the type ``hint``. Raises ``InputError`` that names ``key``, the value and the type.
 
-    A text for what is no text is read as YAML, so that numbers and lists come from a command line.
+    A text for a field of another type is read as YAML, so that a command line can give numbers and lists.
     """
     try:
         return convert(value, hint, key)
@@ -91,9 +91,9 @@ def convert(value: Any, hint: Any, key: str) -> Any:
 
 
 def convert_number(value: Any, kind: type) -> float:
-    """``value`` as a number, where true is none, or as true or false. Raises ``UnfitError``.
+    """``value`` as a number, which true is not, or as true or false. Raises ``UnfitError``.
 
-    Whole numbers beyond all floats are infinite, for the bounds to refuse.
+    Whole numbers too large for a float become infinite, for the bounds to refuse.
     """
     number: float = expected(value, (int, float) if kind is float else kind, but=() if kind is bool else bool)
     try:
@@ -148,7 +148,7 @@ def expected(value: Any, kinds: Any, but: type | tuple[()] = ()) -> Any:
 
 
 def number_or_yaml(text: str, hint: Any, key: str) -> Any:
-    """What a text says that stands for no text: YAML, and 1e-3, nan and inf, which YAML writes otherwise.
+    """The value of a text for a field of another type: YAML, and 1e-3, nan and inf, which YAML writes differently.
 
     Raises ``UnfitError`` for what is neither.
     """

@@ -1,4 +1,4 @@
-"""Numbers beyond their bounds, and combinations of settings that cannot run, found before any file is touched."""
+"""Finds numbers outside their bounds, and settings that cannot run together, before any file is touched."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def validate_run(config: RunConfig) -> None:
 
 
 def validate_graph(config: RunConfig) -> None:
-    """Refuse batches of several sizes, and messages within the passes, where a graph captures these."""
+    """Refuse batches of several sizes, and messages within the passes, if a graph captures the passes."""
     train, parallel = config.train, config.parallel
     if not train.cuda_graph:
         return
@@ -77,7 +77,7 @@ def validate_evaluations(config: RunConfig) -> None:
 
 
 def validate_overlap(config: RunConfig) -> None:
-    """Check what staging under the first epoch goes with."""
+    """Check the settings that staging during the first epoch needs or excludes."""
     staging = config.staging
     if not staging.overlap:
         return
@@ -93,7 +93,7 @@ def validate_overlap(config: RunConfig) -> None:
 
 
 def validate_slabs(config: RunConfig) -> None:
-    """Check what goes with slabs."""
+    """Check the settings that slabs need or exclude."""
     staging = config.staging
     if not staging.slabs:
         return
@@ -109,7 +109,7 @@ def validate_slabs(config: RunConfig) -> None:
 
 
 def validate_shards(config: RunConfig) -> None:
-    """Check what goes with shards."""
+    """Check the settings that shards need or exclude."""
     staging = config.staging
     if staging.reshuffle and staging.placement != "shard":
         raise InputError("staging.reshuffle moves shards; set staging.placement shard, or reshuffle false")
@@ -132,14 +132,14 @@ def validate_shards(config: RunConfig) -> None:
 
 
 def validate_options(optim: OptimConfig) -> None:
-    """Check the options of the optimizer, unset ones by its own defaults."""
+    """Check the options of the optimizer, with its own defaults for unset ones."""
     low, high = options_of(optim).get("trust_bounds", (0.0, 1.0))
     if low > high:
         raise InputError(f"optim.trust_bounds ([{low}, {high}]) must be two numbers from 0 on, the smaller one first")
 
 
 def validate_trust_ratios(config: RunConfig) -> None:
-    """Refuse to record trust ratios of an optimizer that has none."""
+    """Refuse to record trust ratios with an optimizer that has none."""
     every, name = config.train.trust_ratios_every, config.optim.name
     have = [info.name for info in OPTIMIZERS.values() if "trust_bounds" in info.options]
     if every and name not in have:
@@ -150,7 +150,7 @@ def validate_trust_ratios(config: RunConfig) -> None:
 
 
 def validate_measurements(asked: list[str]) -> None:
-    """Check that measurements of other packages are registered, each once."""
+    """Check that measurements from other packages are registered, each named once."""
     known = plugins.names(plugins.MEASUREMENTS)
     for name in asked:
         if name not in known:
@@ -161,7 +161,7 @@ def validate_measurements(asked: list[str]) -> None:
 
 
 def validate_schedule(schedule: ScheduleConfig, peak: float | None) -> None:
-    """Check the schedule, against its peak where that is known before the batch is."""
+    """Check the schedule, also against its peak if that is known before the batch is."""
     lowest = "warmup_start_lr" if schedule.warmup else "", "eta_min" if schedule.shape in DESCENTS else ""
     for key in filter(None, lowest):
         if peak is not None and getattr(schedule, key) > peak:

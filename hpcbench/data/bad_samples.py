@@ -18,18 +18,18 @@ LARGEST = torch.finfo(torch.float32).max ** 0.5
 
 
 class Preparing(Protocol):
-    """What is taken of a ``Task``."""
+    """The part of a ``Task`` that ``blame`` uses."""
 
     def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
-        """A batch as model and loss expect it."""
+        """Return a batch as the model and the loss expect it."""
         ...
 
 
 def file_of_sample(samples: Any, index: int) -> str:
     """Where sample ``index`` of ``samples``, a dataset of a split, is stored, in words for a message.
 
-    A dataset says it with ``file_of(index)``, such as ``all.h5, row 17``, or has a file per sample in ``files``. Of any
-    other the answer is ``sample 17``. Subsets and shards are followed to the dataset that they are of.
+    A dataset says so with ``file_of(index)``, such as ``all.h5, row 17``, or lists one file per sample in ``files``.
+    For any other dataset the answer is ``sample 17``. Subsets and shards are followed to their underlying dataset.
     """
     if isinstance(samples, Shard):
         place = samples.place(index)
@@ -45,15 +45,15 @@ def file_of_sample(samples: Any, index: int) -> str:
 
 
 def bad_rows(scores: Tensor) -> Tensor:
-    """Numbers of the rows of ``scores`` (samples, columns) that are not all finite."""
+    """Indices of the rows of ``scores`` (samples, columns) that are not all finite."""
     return torch.nonzero(~torch.isfinite(scores).all(dim=1)).flatten()
 
 
 def first_bad_score(scores: Tensor, samples: Any, columns: Sequence[str]) -> str | None:
     """One line that names the first sample whose scores are not all finite, and its file; ``None`` if there is none.
 
-    ``scores`` (samples, columns) float64 are those of all ``samples`` in their order, and ``columns`` the names of the
-    columns. The line is for samples that ``blame`` finds nothing wrong with: then the model is the likelier reason.
+    ``scores`` (samples, columns) float64 are those of all ``samples`` in order; ``columns`` are the names of the
+    columns. The line is for samples in which ``blame`` finds nothing wrong: then the model is the likelier cause.
     """
     rows = bad_rows(scores)
     if not len(rows):
@@ -72,9 +72,9 @@ def first_bad_score(scores: Tensor, samples: Any, columns: Sequence[str]) -> str
 def blame(samples: Any, indices: Iterable[int], task: Preparing | None = None) -> str | None:
     """One line that names the first of these samples whose values cannot give a finite loss; ``None`` if all can.
 
-    Reads them again: for a loss that is not finite, once. Looks at inputs and targets as stored and, with ``task``, as
-    it prepares them on the CPU, and asks ``check(index)`` of a dataset that looks for more than its reading does.
-    Samples that this node does not have are left out. Does not raise ``InputError``: that is an answer.
+    Reads the samples again: once, for a loss that is not finite. Looks at inputs and targets as stored and, with
+    ``task``, as it prepares them on the CPU. Also calls ``check(index)`` of a dataset that checks more than reading
+    does. Leaves out samples that this node does not have. Does not raise ``InputError``, but returns its message.
     """
     for index in dict.fromkeys(int(index) for index in indices):
         try:

@@ -1,8 +1,8 @@
 """Loads given batches of samples, in a given order, with NVIDIA DALI (https://docs.nvidia.com/deeplearning/dali).
 
-A pipeline is built for every call of ``load``, since the order is ours and DALI's TFRecord reader takes its files when
-it is built. npy files are fed to a lasting graph by name, batch for batch; the TFRecord reader is given the files of
-all batches in order. It knows one batch size, so shorter batches are filled up with their last sample and cut after.
+Every call of ``load`` builds a pipeline, since the suite sets the order and DALI's TFRecord reader takes its files when
+it is built. A graph reads npy files by the names it is fed, batch by batch; the TFRecord reader gets the files of all
+batches in order. It has one batch size, so shorter batches are padded with their last sample and cut afterwards.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from staging.formats.regular import refuse_special
 
 Batch = tuple[Tensor, Tensor]
 AHEAD = 2
-"""Batches that DALI prepares ahead of the one in use, where the configuration does not say."""
+"""Batches that DALI prepares ahead of the one in use, unless the configuration sets another number."""
 BATCHES_BEHIND = 4
-"""Batches after which the host looks at values that a device found: steps queue up behind it, and none is waited for.
+"""Batches after which the host looks at values that a device found: steps queue up, and the host waits for none.
 
 ``DevicePrefetcher`` lets no more of them queue up."""
 READER = "samples"
@@ -40,7 +40,7 @@ READER = "samples"
 def check_dali(application: Application, config: RunConfig) -> None:
     """Raise ``InputError`` where ``data.loader dali`` cannot work: not installed, or files that DALI cannot read.
 
-    Files that a staging transform is yet to make are looked at when they are read.
+    Files that a staging transform has yet to make are checked when they are read.
     """
     if not has_dali():
         raise InputError(
@@ -51,7 +51,7 @@ def check_dali(application: Application, config: RunConfig) -> None:
 
 
 def describe(application: Application, config: RunConfig, split: str) -> DaliSamples:
-    """What the application says of the files of a split."""
+    """What the application says about the files of a split."""
     data = application.module("data")
     if not hasattr(data, "dali_samples"):
         hint = f"add dali_samples(config, split) to {application.package}.data, or use --data.loader torch"
@@ -61,10 +61,10 @@ def describe(application: Application, config: RunConfig, split: str) -> DaliSam
 
 
 class DaliLoader:
-    """Loads batches of one dataset with DALI's threads; on a CUDA device they arrive there.
+    """Loads batches of one dataset with DALI's threads; with a CUDA device, the batches arrive there.
 
-    ``samples`` is the torch dataset of the same files: it finds out which file DALI could not read. ``described`` is
-    called at the first ``load``, when staged files are there.
+    ``samples`` is the torch dataset of the same files: it shows which file DALI could not read. ``described`` is called
+    at the first ``load``, when staged files are there.
     """
 
     parts = False
@@ -82,19 +82,19 @@ class DaliLoader:
         self.ahead = AHEAD if ahead is None else ahead
         self.device = device if device is not None and device.type == "cuda" else torch.device("cpu")
         self.behind = BATCHES_BEHIND if self.device.type == "cuda" else 0
-        """Batches after which the smallest values of one are looked at; 0: at once."""
+        """Batches after which the smallest values of a batch are looked at; 0: at once."""
         self._describe = described
         self._described: DaliSamples | None = None
 
     @property
     def described(self) -> DaliSamples:
-        """What the application says of the files."""
+        """What the application says about the files."""
         if self._described is None:
             self._described = self._describe()
         return self._described
 
     def load(self, batches: Sequence[Indices]) -> Iterator[Batch]:
-        """Batches of (inputs, targets) in the given order; raises ``DataError`` naming a file that is bad."""
+        """Batches of (inputs, targets) in the given order; raises ``DataError`` that names a bad file."""
         filled = [indices for indices in batches if len(indices)]
         read = self._read(filled) if filled else iter(())
         found: deque[list[LowestValue]] = deque()
@@ -132,7 +132,7 @@ class DaliLoader:
             raise InputError(f"DALI cannot read {first} and what follows ({reason}); try --data.loader torch") from None
 
     def _check(self, read: Batch, checks: list[Tensor], indices: Indices) -> None:
-        """Look closer at a batch whose arrays are not as described, or whose values may not be."""
+        """Look closer at a batch if its arrays are not as described, or its values may not be."""
         arrays = (self.described.inputs, self.described.targets)
         for tensor, array in zip(read, arrays, strict=True):
             if tensor.shape[1:] != array.shape or tensor.dtype != getattr(torch, array.dtype):
@@ -143,7 +143,7 @@ class DaliLoader:
                 self._blame([indices])
 
     def _lowest(self, read: Batch, indices: Indices) -> list[LowestValue]:
-        """Start to look for the smallest values of large arrays, where the batch is."""
+        """Start the search for the smallest values of large arrays, on the device that holds the batch."""
         arrays = (self.described.inputs, self.described.targets)
         return [
             LowestValue(tensor, array.smallest, indices, self.device if self.behind else None)
@@ -152,20 +152,20 @@ class DaliLoader:
         ]
 
     def _look_at(self, found: deque[list[LowestValue]], left: int) -> None:
-        """Look closer at batches with a value that is too low, but not yet at the last ``left``."""
+        """Look closer at batches with a value that is too low, except the last ``left``, whose turn comes later."""
         while len(found) > left:
             for lowest in found.popleft():
                 if lowest.is_too_low():
                     self._blame([lowest.indices])
 
     def _check_indices(self, pipeline: Any, batches: list[Indices]) -> None:
-        """Refuse an index of none or several records, after which every sample would stand at another's place."""
+        """Refuse an index without a record, or with several, which would shift every sample after it."""
         expected = len(batches) * max(len(indices) for indices in batches)
         if pipeline.reader_meta(READER)["epoch_size"] != expected:
             self._blame(batches)
 
     def _blame(self, batches: list[Indices]) -> None:
-        """Read samples as the torch loader does, and their indices: ``DataError`` for the first bad file."""
+        """Read samples as the torch loader does, and their index files; raise ``DataError`` for the first bad file."""
         for indices in batches:
             for index in indices:
                 self.samples[int(index)]
@@ -181,7 +181,7 @@ class DaliLoader:
 
 
 class LowestValue:
-    """The smallest value of a batch, found on ``device`` and brought to the host while that goes on."""
+    """The smallest value of a batch, found on ``device`` and copied to the host while the device works on."""
 
     def __init__(self, tensor: Tensor, smallest: float, indices: Indices, device: torch.device | None) -> None:
         self.smallest, self.indices = smallest, indices
@@ -191,21 +191,21 @@ class LowestValue:
             self.event.record()
 
     def is_too_low(self) -> bool:
-        """Whether it is below what it may be; waits for the device to have come so far."""
+        """Whether the value is below its bound; waits until the device has found it."""
         if self.event is not None:
             self.event.synchronize()
         return self.found.item() < self.smallest
 
 
 def dali(part: str) -> Any:
-    """A module of DALI, untyped, since its stubs lack much of what is used here."""
+    """A module of DALI, untyped, since DALI's stubs lack much of what is used here."""
     return import_module(f"nvidia.dali.{part}")
 
 
 def build_pipeline(
     described: DaliSamples, batches: list[Indices], threads: int, device: torch.device, ahead: int = AHEAD
 ) -> Any:
-    """A pipeline that gives the batches in order, and then one small output for every check of values."""
+    """Build a pipeline that gives the batches in order, each followed by one small output per check of values."""
     device_id = None
     if device.type == "cuda":
         device_id = torch.cuda.current_device() if device.index is None else device.index
@@ -214,7 +214,7 @@ def build_pipeline(
         num_threads=threads,
         device_id=device_id,
         prefetch_queue_depth=ahead,
-        exec_dynamic=True,  # its outputs are not written again while torch holds them
+        exec_dynamic=True,  # outputs are not overwritten while torch holds them
     )
     with pipeline:
         arrays = (npy_arrays if described.kind == "npy" else tfrecord_arrays)(described, batches)
@@ -234,17 +234,17 @@ def npy_arrays(described: DaliSamples, batches: list[Indices]) -> list[Any]:
 
 
 def encoded_names(described: DaliSamples, indices: Indices) -> tuple[list[NDArray[np.uint8]], ...]:
-    """Names of the files of a batch, of inputs and of targets, as DALI takes them."""
+    """Names of the input files and of the target files of a batch, as DALI takes them."""
     assert described.targets_file is not None
     files = [described.files[int(index)] for index in indices]
     both = files, [described.targets_file(path) for path in files]
     for path in (*both[0], *both[1]):
-        refuse_special(path)  # DALI would wait for a pipe
+        refuse_special(path)  # DALI would wait forever on a named pipe
     return tuple([np.frombuffer(bytes(path), np.uint8) for path in paths] for paths in both)
 
 
 def tfrecord_arrays(described: DaliSamples, batches: list[Indices]) -> list[Any]:
-    """Graph that reads TFRecord files, listed in the order of the batches, through their indices."""
+    """Graph that reads TFRecord files, listed in the order of the batches, with the help of their index files."""
     fn, types, tfrecord = dali("fn"), dali("types"), dali("tfrecord")
     size = max(len(indices) for indices in batches)
     files: list[Path] = []
@@ -275,14 +275,14 @@ def tfrecord_arrays(described: DaliSamples, batches: list[Indices]) -> list[Any]
 
 
 def value_checks(outputs: list[Any], arrays: tuple[StoredArray, StoredArray]) -> list[Any]:
-    """Graph for a number per sample and check."""
+    """Graph that computes one number per sample and check."""
     reductions = dali("fn").reductions
     pairs = zip(outputs, arrays, strict=True)
     return [getattr(reductions, name)(output) for output, array in pairs for name, _ in checks_of(array)]
 
 
 def checks_of(array: StoredArray) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
-    """Reductions of ``array`` by DALI, and which of their results are fine; a sum shows what is not finite."""
+    """DALI's reductions of ``array``, and which of their results are fine; a sum shows values that are not finite."""
     checks: list[tuple[str, Callable[[Tensor], Tensor]]] = []
     largest, smallest = array.largest, array.smallest
     if array.finite:

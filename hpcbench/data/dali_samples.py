@@ -1,4 +1,4 @@
-"""What an application says of its files, so that DALI can read them; imports neither DALI nor torch."""
+"""What an application says about its files, so that DALI can read them; imports neither DALI nor torch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 INDEX_SUFFIX = ".idx"
-"""Appended to the name of a TFRecord file: the text file of a line ``offset size`` per record beside it."""
+"""Appended to the name of a TFRecord file: the text file beside it, with a line ``offset size`` per record."""
 INDEX_BYTES = 4096
-"""What is read of an index, which has one short line."""
+"""Bytes that are read of an index, which has one short line."""
 FEW_VALUES = 1024
 INDEX_HINT = "make the index while staging, with --staging.transform tfrecord-index"
 
@@ -29,8 +29,8 @@ class StoredArray:
     """One array of a sample as its file holds it.
 
     ``finite``, ``smallest`` and ``largest`` are checked in every sample that is read: no NaN or infinity, no value
-    below ``smallest`` or above ``largest``. DALI takes as long for the smallest value of a large array as for reading
-    it, so there torch looks for it where the batch arrives.
+    below ``smallest`` or above ``largest``. DALI takes as long to find the smallest value of a large array as to read
+    the array, so for large arrays torch finds it on the device where the batch arrives.
     """
 
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ class StoredArray:
 
     @property
     def is_small(self) -> bool:
-        """Whether DALI looks for its smallest value."""
+        """Whether DALI, rather than torch, finds the smallest value of the array."""
         return math.prod(self.shape) <= FEW_VALUES
 
 
@@ -49,10 +49,10 @@ class StoredArray:
 class DaliSamples:
     """The samples of a split for DALI: ``files[i]`` holds the inputs of sample i of the torch dataset.
 
-    ``npy``: arrays of npy version 1.0, the targets in ``targets_file(files[i])``. ``tfrecord``: plain files of one
-    ``tf.train.Example`` with their indices beside them; ``features`` names the feature of each array, which holds bytes
-    of little-endian integers, or float32 values. ``finish`` turns a batch of inputs and one of targets, as stored, into
-    what the torch dataset's items stack to.
+    ``npy``: arrays of npy version 1.0, with the targets in ``targets_file(files[i])``. ``tfrecord``: uncompressed files
+    of one ``tf.train.Example`` each, with their index files beside them; ``features`` names the feature of each array,
+    which holds bytes of little-endian integers, or float32 values. ``finish`` turns a stored batch of inputs and one of
+    targets into what the items of the torch dataset stack to.
     """
 
     kind: Literal["npy", "tfrecord"]
@@ -83,7 +83,7 @@ def require_indices(files: Sequence[Path]) -> None:
 
 
 def check_index(path: Path) -> None:
-    """Raise ``DataError`` unless the index at ``path`` has one record, its TFRecord file from first to last byte."""
+    """Raise ``DataError`` unless the index at ``path`` has one record: its TFRecord file from first to last byte."""
     with opened(path) as file:
         text = bytes(file.read(INDEX_BYTES))
     try:
@@ -100,5 +100,5 @@ def check_index(path: Path) -> None:
 
 
 def refuse_format(key: str, value: str, change: str) -> InputError:
-    """The error for a form of the files that DALI has no reader for."""
-    return InputError(f"{key} ({value}) is nothing that DALI reads; {change}, or use --data.loader torch")
+    """The error for a format or compression of the files that DALI has no reader for."""
+    return InputError(f"{key} ({value}) is not something that DALI reads; {change}, or use --data.loader torch")

@@ -1,4 +1,4 @@
-"""Batches on the device ahead of the step: copied on a stream of their own while the step before still runs."""
+"""Moves batches to the device ahead of the step: copied on a separate stream while the previous step still runs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 UNDER_WAY = 2
-"""Steps that the device may still have to do when a copy starts: one would leave it idle between two, and more only
-need memory for their batches."""
+"""Steps that the device may still have queued when a copy starts: with one it would idle between two steps, and more
+only need memory for their batches."""
 
 
 class DevicePrefetcher:
-    """Moves batches (tuples of tensors) to the device, on a stream of its own.
+    """Moves batches (tuples of tensors) to the device, on a separate stream.
 
-    Steps are queued and not waited for, so that the next batch is asked for, and copied, while the device still works
-    on the one before. That needs pinned memory: of a loader that pins, or ``pin`` to do it here. Tensors that are on
-    the device already pass through, as does everything where the device is a CPU.
+    The host queues steps and does not wait for them, so that the next batch is requested, and copied, while the device
+    still works on the previous one. That needs pinned memory: from a loader that pins, or with ``pin``, which pins
+    here. Tensors that are already on the device pass through, as does everything if the device is a CPU.
     """
 
     def __init__(self, device: torch.device, *, pin: bool = False) -> None:
@@ -41,19 +41,19 @@ class DevicePrefetcher:
             steps[-1].record(self.module.current_stream())
 
     def moved(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """A batch that the current stream waits for, and the host does not."""
+        """The batch on the device; the current stream waits for the copy, and the host does not."""
         main = self.module.current_stream()
         with self.module.stream(self.side):
             result = tuple(self.copy(tensor) for tensor in batch)
         main.wait_stream(self.side)
         for tensor, source in zip(result, batch, strict=True):
             if tensor is not source:
-                # Else its memory, once dropped, would be the side stream's for the next copy while the step reads it.
+                # Otherwise the side stream could reuse its memory for the next copy while the step still reads it.
                 tensor.record_stream(main)
         return result
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """One tensor; torch keeps pinned memory until the copy out of it is done."""
+        """Copy one tensor; torch keeps pinned memory until the copy out of it is done."""
         if tensor.device.type == self.device.type:
             return tensor
         return (tensor.pin_memory() if self.pin else tensor).to(self.device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Which files a dataset consists of: the samples of a split, and everything that a run reads."""
+"""The files of a dataset: the samples of a split, and everything that a run reads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SPLITS = ("train", "validation")
 
 
 def sample_files(data: DataConfig, split: str, suffix: str) -> list[Path]:
-    """The files of ``data.root / split`` that end with ``suffix``: the first so many by name that ``data`` asks for.
+    """The files of ``data.root / split`` that end with ``suffix``: as many as ``data`` asks for, the first by name.
 
-    Raises ``DataError`` where there is none, and ``InputError`` where ``data`` asks for more than there are.
+    Raises ``DataError`` if there is none, and ``InputError`` if ``data`` asks for more than there are.
     """
     folder = Path(data.root) / split
     files = list_samples(folder, suffix)
@@ -31,17 +31,17 @@ def sample_files(data: DataConfig, split: str, suffix: str) -> list[Path]:
 
 
 def checked_reads(config: RunConfig) -> AbstractContextManager[None]:
-    """While entered, what is read of a dataset that was staged is compared with its checksums, where that is wanted.
+    """Compare what is read of a staged dataset with its checksums while entered, if ``data.check_staged`` asks for it.
 
-    Readers then raise ``DataError`` for a file that is not what landed.
+    Readers then raise ``DataError`` for a file that differs from what was staged.
     """
     return FirstReads(Path(config.data.root)).checking() if config.data.check_staged else nullcontext()
 
 
 def split_files(application: Application, config: RunConfig, split: str) -> list[Path]:
-    """Files of one split, as the application's ``data.split_files`` says; else every file below its folder.
+    """Files of one split, as the application's ``data.split_files`` says; otherwise every file below its folder.
 
-    Raises ``DataError`` where the application does not say and there is no such folder.
+    Raises ``DataError`` if the application has no ``split_files`` and there is no such folder.
     """
     data = application.module("data")
     if hasattr(data, "split_files"):

@@ -1,4 +1,4 @@
-"""Says what files of a dataset hold."""
+"""Describes what the files of a dataset hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUFFIXES = (".tfrecord", ".h5", ".hdf5", ".npy")
 
 
 def describe(application: Application, path: Path) -> str:
-    """A paragraph per file: the file itself, or for a folder its splits with their counts and first files."""
+    """A paragraph for a file; for a folder, files and bytes of each split, each with a paragraph for its first file."""
     if not path.exists():
         raise InputError(f"{path} does not exist; name a file or folder of a dataset")
     if not path.is_dir():
@@ -38,7 +38,7 @@ def describe(application: Application, path: Path) -> str:
 
 
 def paragraph(application: Application, path: Path) -> str:
-    """What one file holds, one property a line."""
+    """What one file holds, one property per line."""
     refuse_special(path)
     data = application.module("data")
     if not hasattr(data, "inspect_file"):

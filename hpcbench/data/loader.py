@@ -24,7 +24,7 @@ from staging.first_reads import FirstReads
 
 Batch = tuple[Tensor, Tensor]
 AHEAD = 4
-"""Batches that a reader process reads ahead, where the configuration does not say."""
+"""Batches that a reader process reads ahead, unless the configuration sets another number."""
 
 
 class Loader(Protocol):
@@ -34,14 +34,14 @@ class Loader(Protocol):
     """Whether the inputs are this rank's part of samples that a group of ranks shares, rather than whole ones."""
 
     def load(self, batches: Sequence[Indices]) -> Iterator[Batch]:
-        """Batches of (inputs, targets) in the given order, an empty one included. Raises ``InputError`` for bad input.
+        """Batches of (inputs, targets) in the given order, empty ones included. Raises ``InputError`` for bad input.
 
-        They are on the host, or already on the device that the loader was made for.
+        Batches are on the host, or already on the device that the loader was made for.
         """
         ...
 
     def close(self) -> None:
-        """End the processes that read ahead. Batches that were begun to load are over; another ``load`` starts anew."""
+        """End the processes that read ahead. An unfinished ``load`` gives no more batches; another one starts anew."""
 
 
 def open_loader(
@@ -57,9 +57,9 @@ def open_loader(
 ) -> Loader:
     """The loader that ``data.loader`` names, for one split; it reads nothing before it is asked to load.
 
-    With ``axes`` it reads this rank's part of each sample along them, where loader and dataset can; from files that
-    hold no more than the places ``stored`` of dimension 2 of a batch, where that is said. ``first_reads`` checks what
-    it reads; DALI reads by itself.
+    With ``axes`` it reads this rank's part of each sample along them, if loader and dataset can. With ``stored``, the
+    files hold only those places of dimension 2 of a batch. ``first_reads`` checks what the torch loader reads, and not
+    what DALI does, which reads files itself.
     """
     if config.data.loader == "torch":
         own = part_of(samples, axes, stored) if axes else None
@@ -77,7 +77,7 @@ def open_loader(
 
 
 class BatchReader(Dataset[Batch | InputError]):
-    """A dataset that is asked for whole batches; an empty batch is made of no samples of the right shape."""
+    """A dataset whose items are whole batches; an empty batch has no samples, but the right shape."""
 
     def __init__(self, samples: Dataset[Any], first_reads: FirstReads | None = None) -> None:
         self.samples = samples
@@ -85,14 +85,14 @@ class BatchReader(Dataset[Batch | InputError]):
         self.collate = collate_of(samples)
 
     def __getitem__(self, indices: Indices) -> Batch | InputError:
-        """The batch of these samples; bad input comes back as a value, since torch's workers print tracebacks."""
+        """The batch of these samples; an error is returned, not raised, since torch's workers print tracebacks."""
         try:
             return self.read(indices)
         except InputError as error:
             return error
 
     def read(self, indices: Indices) -> Batch:
-        """Read and stack samples; raises ``DataError`` for a staged file that is not what landed."""
+        """Read and stack samples; raises ``DataError`` for a file that differs from what was staged."""
         with nullcontext() if self.first_reads is None else self.first_reads.checking():
             return self._read(indices)
 
@@ -106,7 +106,7 @@ class BatchReader(Dataset[Batch | InputError]):
 
 
 def collate_of(samples: Any) -> Callable[[list[Any]], Batch] | None:
-    """What the dataset, maybe within a part of it, makes batches of its samples with; ``None``: they are stacked."""
+    """The collate function of the dataset, or of the one that it is a part of; ``None``: samples are stacked."""
     while isinstance(samples, Subset | Shard):
         samples = samples.dataset if isinstance(samples, Subset) else samples.items
     collate: Callable[[list[Any]], Batch] | None = getattr(samples, "collate", None)
@@ -145,12 +145,12 @@ class BatchLoader:
         return (good(batch) for batch in self._loader)
 
     def close(self) -> None:
-        """End the processes, which takes milliseconds; the garbage collector waits 5 s for each of them."""
+        """End the processes, which takes milliseconds; the garbage collector would wait 5 s for each."""
         self._loader = None
 
 
 class RequestedBatches:
-    """The batches that a loader was asked for last, as the sampler of the torch loader."""
+    """The batches that were last requested from a loader, as the sampler of the torch loader."""
 
     def __init__(self) -> None:
         self.batches: Sequence[Indices] = []
@@ -165,7 +165,7 @@ class RequestedBatches:
 def stack(parts: list[Tensor]) -> Tensor:
     """Stack samples along a new first dimension and keep their memory layout (channels-last stays channels-last).
 
-    Where a dimension has one element, any stride is right; it gets that of a contiguous tensor.
+    For a dimension of one element any stride is right; it gets that of a contiguous tensor.
     """
     first = parts[0]
     strides = [first.stride(dim) if size > 1 else first.shape[dim:].numel() for dim, size in enumerate(first.shape)]
@@ -178,14 +178,14 @@ def stack(parts: list[Tensor]) -> Tensor:
 
 
 def good(batch: Batch | InputError) -> Batch:
-    """The batch, or the error that a worker met."""
+    """Return the batch, or raise the error that a worker returned."""
     if isinstance(batch, InputError):
         raise batch
     return batch
 
 
 def first_samples(samples: Any, wanted: int | None, key: str) -> Any:
-    """The first ``wanted`` of a dataset, for applications that don't look at setting ``key`` themselves; else all."""
+    """The first ``wanted`` samples of a dataset, or all with ``None``; for applications that ignore setting ``key``."""
     if wanted is None or wanted == len(samples):
         return samples
     if wanted > len(samples):
@@ -194,5 +194,5 @@ def first_samples(samples: Any, wanted: int | None, key: str) -> Any:
 
 
 def default_workers(cores_per_rank: int) -> int:
-    """No worker processes where a rank has few cores: there they take more from compute than they hide."""
+    """Worker processes of a rank; none if it has few cores, since they would cost compute more than they hide."""
     return 0 if cores_per_rank <= 4 else 4

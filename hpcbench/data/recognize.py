@@ -1,4 +1,4 @@
-"""Finds out which installed application's dataset lies in a folder, and in which form, from its first files."""
+"""Recognizes, from the first files of a folder, which installed application's dataset it holds, and in which form."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from staging.errors import InputError
 from staging.formats.regular import read_text
 
 Form = dict[str, Any]
-"""Settings of ``data`` as files have them, such as ``{"format": "npy", "sample_size": 32}``."""
+"""Settings of ``data`` that the files show, such as ``{"format": "npy", "sample_size": 32}``."""
 FILES = 4
-"""Files of a folder that are looked at, the first by name."""
+"""Files that are looked at in a folder, the first by name."""
 FOLDERS = 16
-"""Folders that are looked into: that of the dataset, then those of its splits, then others."""
+"""Folders that are searched: that of the dataset, then those of its splits, then others."""
 OR_NAME_IT = "name another folder, or put the name of its application first"
 
 
 @dataclass(frozen=True)
 class Recognized:
-    """An application, and the form in which its samples lie in a folder."""
+    """An application, and the form of its samples in a folder."""
 
     application: Application
     form: Form
@@ -39,10 +39,10 @@ class Recognized:
 
 
 def recognize(path: Path) -> Recognized:
-    """The application whose sample ``path`` is, or whose dataset lies in it, with the form of the samples.
+    """The application whose sample ``path`` is, or whose dataset it holds, with the form of the samples.
 
-    A simulated dataset says whose it is; any other is shown to all installed applications. Raises ``InputError`` where
-    there is no such path, and where no application or more than one takes it for its own.
+    A simulated dataset names its application; any other is shown to all installed applications. Raises ``InputError``
+    if there is no such path, and if no application, or more than one, recognizes it.
     """
     if not path.exists():
         raise InputError(f"{path} does not exist; name a file or folder of a dataset")
@@ -68,7 +68,7 @@ def recognize(path: Path) -> Recognized:
 
 
 def form_of(application: Application, path: Path) -> Form:
-    """The form in which the samples of ``application`` lie in ``path``, as far as they show it; else as simulated."""
+    """The form of the samples of ``application`` in ``path``, as far as files show it; otherwise as simulated."""
     form = form_in(application, first_files(path))
     if form:
         return form
@@ -80,13 +80,13 @@ def form_of(application: Application, path: Path) -> Form:
 
 
 def form_in(application: Application, files: list[Path]) -> Form | None:
-    """What the first of ``files`` that shows its form says; ``None`` where none is one of ``application``'s."""
+    """The form of the first of ``files`` that shows one; ``None`` if none of them belongs to ``application``."""
     data = application.module("data")
     found: Form | None = None
     for file in files if hasattr(data, "recognize_file") else []:
         try:
             form: Form | None = data.recognize_file(file)
-        except Exception:  # noqa: S112 - a file of anyone's, so anything may be wrong with it
+        except Exception:  # noqa: S112 - the file may be anyone's, so anything may be wrong with it
             continue
         if form:
             return form
@@ -95,7 +95,7 @@ def form_in(application: Application, files: list[Path]) -> Form | None:
 
 
 def first_files(path: Path) -> list[Path]:
-    """``path`` itself where it is a file, else the first regular files of it and of the folders below it, by name."""
+    """``path`` itself if it is a file; otherwise the first regular files in it and in the folders below it, by name."""
     if path.is_file():
         return [path]
     return [
@@ -114,7 +114,7 @@ def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:
-    """What the simulation of the dataset in ``path`` noted; ``None`` where nothing readable is there."""
+    """What the simulation of the dataset in ``path`` recorded; ``None`` if there is nothing readable."""
     try:
         found = json.loads(read_text(path / MANIFEST))
     except (OSError, ValueError, InputError):
@@ -130,14 +130,14 @@ def usable_applications() -> list[Application]:
         try:
             application = find_application(name)
             application.module("data")
-        except Exception:  # noqa: S112 - it is named by commands that ask for it
+        except Exception:  # noqa: S112 - commands that ask for it report the error
             continue
         usable.append(application)
     return usable
 
 
 def unknown(path: Path, files: list[Path], known: list[Application]) -> InputError:
-    """The error for a path that is no application's; it says what was looked for, and where."""
+    """The error for a path that no application recognizes; it says what was looked for, and where."""
     able = [each.name for each in known if hasattr(each.module("data"), "recognize_file")]
     unable = [each.name for each in known if each.name not in able]
     wanted = f"a sample of {' or '.join(able)}"

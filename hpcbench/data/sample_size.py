@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SampleSize:
-    """Bytes of the files of a sample."""
+    """Bytes of a sample's files."""
 
     total: int
     inputs: int
-    """Of which the array of inputs, whose rows `staging.slabs` may leave out."""
+    """The part of ``total`` that is the array of inputs, whose rows `staging.slabs` may leave out."""

@@ -1,6 +1,6 @@
 """The order of samples: a global shuffle every epoch that does not depend on how many ranks share it.
 
-Where each node has a part of the training set, a shard, it shuffles its own samples: the order is another one then.
+If each node has a part of the training set, a shard, it shuffles its own samples, so the order is a different one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Shards:
     node: tuple[int, ...]
 
     def samples_on(self, node: int) -> Indices:
-        """Numbers of the samples of ``node``, ascending."""
+        """Numbers of the samples on ``node``, ascending."""
         return np.flatnonzero(self.home == node)
 
     def ranks_on(self, node: int) -> list[int]:
-        """The ranks of ``node``, ascending."""
+        """The ranks on ``node``, ascending."""
         return [rank for rank, other in enumerate(self.node) if other == node]
 
 
@@ -41,10 +41,10 @@ def epoch_batches(
     samples: int, seed: int, epoch: int, own: Sequence[int], ranks: int, local_batch: int, last_batch: str,
     shards: Shards | None = None,
 ) -> list[list[Indices]]:  # fmt: skip
-    """The micro-batches over an epoch of each rank in ``own``, as many as every other rank has.
+    """The micro-batches of each rank in ``own`` over an epoch, as many as every other rank has.
 
     With ``shards``, each node deals a permutation of its own samples to its ranks. A node that is done before others
-    has empty micro-batches then; with ``last_batch="drop"`` all end with the first one that is done.
+    then has empty micro-batches; with ``last_batch="drop"`` all nodes end with the first one that is done.
     """
     if shards is None:
         order = epoch_order(samples, seed, epoch)
@@ -64,7 +64,7 @@ def epoch_batches(
 def in_passes(batches: list[list[Indices]], together: int) -> list[Indices]:
     """The micro-batches of several ranks in the order in which one process does them.
 
-    For each micro-batch the ranks take turns; every ``together`` neighbouring ones are joined into one batch.
+    For each micro-batch the ranks take turns; the batches of ``together`` neighbouring ranks are joined into one.
     """
     groups = [batches[first : first + together] for first in range(0, len(batches), together)]
     return [np.concatenate([rank[number] for rank in group]) for number in range(len(batches[0])) for group in groups]
@@ -86,7 +86,7 @@ def rank_batches(order: Indices, rank: int, ranks: int, local_batch: int, last_b
     """The micro-batches of one rank over an epoch.
 
     Micro-batch ``b`` of all ranks together is ``order[b * ranks * local_batch :][: ranks * local_batch]``, cut into
-    consecutive parts, so that the set of samples behind a step is the same for any split of the batch. In the last
+    consecutive parts, so that a step sees the same set of samples for any split of the batch. In the last
     micro-batch the parts differ by at most one sample and may be empty; with ``last_batch="drop"`` it is left out.
     """
     step = ranks * local_batch
@@ -106,6 +106,6 @@ def batch_sizes(samples: int, step: int, last_batch: str) -> list[int]:
 
 
 def rank_share(samples: int, rank: int, ranks: int) -> Indices:
-    """The samples that a rank evaluates: consecutive, every sample on exactly one rank, sizes differ by at most one."""
+    """The samples that a rank evaluates: consecutive, each on exactly one rank; shares differ by at most one sample."""
     bounds = np.linspace(0, samples, ranks + 1).round().astype(np.int64)
     return np.arange(bounds[rank], bounds[rank + 1], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A part of a numbered set: this node's samples, or their files, under the numbers that they have in the whole set."""
+"""A part of a numbered set: this node's samples, or their files, by their numbers in the whole set."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from staging.errors import DataError
 
 
 class Shard(Sequence[Any]):
-    """The elements of ``items``; number ``numbers[i]`` of ``total`` is ``items[i]``. It is as long as the whole set.
+    """The elements of ``items``; number ``numbers[i]`` of ``total`` is ``items[i]``. Its length is ``total``.
 
-    Asking for a number that is elsewhere raises ``DataError``: samples never travel while training reads them.
+    A number that is on another node raises ``DataError``: samples never travel while training reads them.
     """
 
     def __init__(self, items: Any, numbers: Indices, total: int) -> None:
@@ -34,7 +34,7 @@ class Shard(Sequence[Any]):
         return self.items[place]
 
     def place(self, index: int) -> int | None:
-        """Where number ``index`` of the whole set is in ``items``; ``None`` where another node has it."""
+        """Where number ``index`` of the whole set is in ``items``; ``None`` if another node has it."""
         place = int(self._place[index])
         return None if place < 0 else place
 

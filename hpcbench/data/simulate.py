@@ -1,4 +1,4 @@
-"""Writes a simulated dataset with many processes; an interrupted one continues, a foreign folder is left alone."""
+"""Writes a simulated dataset with many processes; continues an interrupted one, and leaves other folders alone."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def simulate_dataset(
     device: str = "cpu",
     quiet: bool = False,
 ) -> Written:
-    """Write the training and validation split of ``config.simulate`` below ``root``.
+    """Write the training and validation splits of ``config.simulate`` below ``root``.
 
-    The same configuration and seed give the same bytes whatever the number of processes. Files that exist are kept,
-    so that an interrupted simulation continues; a folder with another dataset is refused.
+    The same configuration and seed give the same bytes with any number of processes. Existing files are kept, so that
+    an interrupted simulation continues; a folder with another dataset is refused.
     """
     if not application.has("simulate"):
         raise InputError(f"{application.name} has no simulator; bring the dataset and set --data.root to its folder")
@@ -69,7 +69,7 @@ def simulate_dataset(
 
 
 def samples_per_call(simulator: Any, config: RunConfig) -> int:
-    """Samples that one call of the simulator's ``write_sample`` gives; one, where it does not say."""
+    """Samples that one call of the simulator's ``write_sample`` gives; one if the simulator does not say."""
     return int(simulator.samples_per_call(config)) if hasattr(simulator, "samples_per_call") else 1
 
 
@@ -126,7 +126,7 @@ def write_one(package: str, config: RunConfig, root: Path, job: Job, device: str
 
 
 def manifest(application: Application, config: RunConfig) -> dict[str, Any]:
-    """What decides the bytes of a simulated dataset, beside its size."""
+    """What decides the bytes of a simulated dataset, apart from its size."""
     tree = as_tree(config)
     shape = {key: tree["data"][key] for key in on_disk_keys(type(config.data))}
     physics = {key: value for key, value in tree["simulate"].items() if not key.endswith("_samples")}

@@ -1,4 +1,4 @@
-"""Datasets of which a rank reads its own part of each sample, where the ranks of a group share samples."""
+"""Datasets from which a rank reads only its part of each sample, if the ranks of a group share samples."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Spans = Mapping[int, Extent]
 
 
 def part_of(samples: Any, axes: Mapping[int, Peers], stored: Extent | None = None) -> Any | None:
-    """``samples`` as this rank's part of them, in dimensions and over ranks as of ``axes``; targets stay whole.
+    """This rank's part of ``samples``, cut in the dimensions and over the ranks of ``axes``; targets stay whole.
 
-    With ``stored`` the files hold only those places of dimension 2 of a batch. ``None`` where the dataset has no
-    ``part(spans, stored)``, beside which ``input_shape`` is that of a whole sample's inputs (channels, ...).
+    With ``stored`` the files hold only those places of dimension 2 of a batch. ``None`` if the dataset has no
+    ``part(spans, stored)``; with it comes ``input_shape``, the shape of a whole sample's inputs (channels, ...).
     """
     if isinstance(samples, Shard):
         items = part_of(samples.items, axes, stored)
@@ -35,7 +35,7 @@ def part_of(samples: Any, axes: Mapping[int, Peers], stored: Extent | None = Non
 
 
 def input_shape(samples: Any) -> tuple[int, ...]:
-    """The shape of a whole sample's inputs, (channels, ...), of a dataset with ``part``."""
+    """The shape of a whole sample's inputs, (channels, ...), for a dataset with ``part``."""
     if isinstance(samples, Shard):
         return input_shape(samples.items)
     if isinstance(samples, Subset):
@@ -52,5 +52,5 @@ def within(spans: Spans, stored: Extent | None) -> Spans:
 
 
 def slices(spans: Spans, dims: Sequence[int]) -> tuple[slice, ...]:
-    """What to take of an array whose dimensions are those ``dims`` of a batch, in this order."""
+    """The slices of an array whose dimensions are the dimensions ``dims`` of a batch, in this order."""
     return tuple(slice(*spans[dim]) if dim in spans else slice(None) for dim in dims)

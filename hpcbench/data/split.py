@@ -19,9 +19,9 @@ def split_files(
 ) -> int:
     """Cut each of ``paths`` into samples below ``out``, several files at a time; returns the number of samples.
 
-    Samples that are there already stay, so that an interrupted split continues. Raises ``InputError`` for an
-    application without such files, a missing file, two files whose samples would have one name, and a sample in the
-    way that holds something else.
+    Existing samples stay, so that an interrupted split continues. Raises ``InputError`` for an application without
+    such files, a missing file, two files that give a sample of the same name, and an existing sample that holds
+    something else.
     """
     if not hasattr(application.module("data"), "split_file"):
         raise InputError(
@@ -43,7 +43,7 @@ def split_files(
 def split_all(
     application: Application, config: RunConfig, paths: list[Path], out: Path, processes: int
 ) -> Iterator[tuple[Path, list[Path]]]:
-    """Each file with the samples that it gave, in the order in which they are done."""
+    """Each file with the samples that it gave, in the order in which the files are done."""
     workers = min(processes, len(paths))
     if workers == 1:
         yield from ((path, split_one(application.package, path, out, config)) for path in paths)

@@ -17,7 +17,7 @@ from staging.progress import Progress
 
 
 def verify_dataset(application: Application, config: RunConfig, processes: int | None = None) -> list[str]:
-    """One line per bad file, in the order of names; empty when all is well."""
+    """One line per bad file, in the order of names; empty if all files are good."""
     if not config.data.root:
         raise InputError(f"no dataset: name its folder, as in `hpcbench data verify {application.name} DIR`")
     if not hasattr(application.module("data"), "check_file"):
@@ -40,7 +40,7 @@ def verify_dataset(application: Application, config: RunConfig, processes: int |
 
 
 def problem(package: str, config: RunConfig, path: Path) -> str | None:
-    """What is wrong with a file, or ``None``. One that is not regular is not opened."""
+    """What is wrong with a file, or ``None``. A file that is not regular is not opened."""
     try:
         refuse_special(path)
         import_module(f"{package}.data").check_file(path, config)

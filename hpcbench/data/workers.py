@@ -1,4 +1,4 @@
-"""Worker processes for work on datasets: started once from a server that has the application's code loaded."""
+"""Worker processes for work on datasets, started once from a server that has loaded the application's code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from staging.errors import Aborted
 
 @contextmanager
 def worker_pool(package: str, processes: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of ``processes``; the modules that its work needs are imported once, before the workers split off.
+    """A pool of ``processes`` workers; the modules that they need are imported once, before the workers are forked.
 
-    Raises ``Aborted`` where one of them dies.
+    Raises ``Aborted`` if a worker dies.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload([f"{package}.simulate", f"{package}.data"])

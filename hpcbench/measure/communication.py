@@ -1,9 +1,9 @@
-"""Exposed communication of a rank: seconds that its steps wait for messages, by kind, and for slower ranks apart.
+"""Exposed communication of a rank: seconds its steps wait for messages, by kind; waiting for slower ranks is separate.
 
-Every rank notes when it arrives at each message, and from when to when its step waits for it. No barrier is added: the
-times of arrival stay here until ``settle``, which runs that look at their losses now and then call there, and are then
-exchanged among the ranks of each channel. What a rank waits before the last of the others has arrived is waiting for
-slower ranks; the rest is the transfer.
+Every rank records when it arrives at each message, and when its step starts and stops waiting for it. No barrier is
+added: the arrival times stay here until ``settle`` exchanges them among the ranks of each channel. A run, which reads
+its losses only now and then, calls ``settle`` when it does. The time that a rank waits until the last of the others has
+arrived is waiting for slower ranks; the rest is transfer.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from hpcbench.parallel.exposed import Arrivals
 from hpcbench.phase_names import MESSAGE_KINDS
 
 MOST_MESSAGES = 2**16
-"""Messages of a channel that are kept between two calls of ``settle``; of more, waiting is not told apart.
+"""Messages of a channel that are kept between two calls of ``settle``; beyond these, waiting is not separated.
 
-``is_filling`` asks for the next call in time, unless a step has more than a quarter of them.
+``is_filling`` asks for the next call in time, unless one step has more than a quarter of this number.
 """
 
 ALL = frozenset[int]()
@@ -33,58 +33,58 @@ ALL = frozenset[int]()
 
 
 class Clock(Protocol):
-    """Brings times of this rank to a scale that all ranks share; see ``SharedClock``."""
+    """Converts times of this rank to a scale that all ranks share; see ``SharedClock``."""
 
     def measure(self) -> None:
-        """Look again; collective."""
+        """Measure the offsets again; collective."""
         ...
 
     def common(self, times: torch.Tensor) -> torch.Tensor:
-        """Times of this rank as all have them."""
+        """Convert times of this rank to the scale that all ranks share."""
         ...
 
 
 class Communication:
     """Records the messages of one rank: the ``Recorder`` that everything in ``parallel`` takes.
 
-    While a step waits for a message, its phase is paused and ``communication`` runs, so that phases still add up to the
-    wall time. ``settle`` moves what was waiting for slower ranks to ``waiting``. Nothing is recorded outside of steps,
-    such as in evaluations.
+    While a step waits for a message, its phase is paused and ``communication`` runs, so the phases still add up to the
+    wall time. ``settle`` moves the time spent waiting for slower ranks to ``waiting``. Nothing is recorded outside
+    steps, such as in evaluations.
     """
 
     def __init__(self, phases: Phases, clock: Clock, most: int = MOST_MESSAGES) -> None:
         self.phases, self.clock, self.most = phases, clock, most
         self.transfer_s = dict.fromkeys(MESSAGE_KINDS, 0.0)
-        """Exposed seconds by kind, without waiting for slower ranks; up to the last ``settle``."""
+        """Exposed seconds by kind up to the last ``settle``, without waiting for slower ranks."""
         self.waiting_s = dict.fromkeys(MESSAGE_KINDS, 0.0)
         """Seconds of waiting for slower ranks at messages of each kind."""
         self.unsplit = 0
-        """Messages that were too many to be kept; all of their time counts as transfer."""
+        """Messages beyond those that could be kept; all of their time counts as transfer."""
         self._channels: list[_Channel] = []
         phases.on_settled.append(self._read)
 
     def channel(self, kind: str, arrivals: Arrivals, *, on_host: bool = False) -> _Channel:
-        """As of ``Recorder``."""
+        """See ``Recorder``."""
         made = (_HostChannel if on_host or not self.phases.asynchronous else _DeviceChannel)(self, kind, arrivals)
         self._channels.append(made)
         return made
 
     def is_filling(self) -> bool:
-        """Whether half of the messages that may be kept are; a run then settles after the next step."""
+        """Whether more than half of the room for messages is used; a run then settles after the next step."""
         return any(channel.count > self.most // 2 for channel in self._channels)
 
     def discard_warm_up(self) -> None:
-        """Drop all messages so far, and count all that steps have taken as initialisation."""
+        """Drop all messages so far, and count all the time that steps have taken as initialisation."""
         self.phases.charge_to_init()
         self.unsplit = 0
         for channel in self._channels:
             channel.reset()
 
     def settle(self) -> None:
-        """Wait for the device, and tell waiting from transfer for all messages since the last call; collective.
+        """Wait for the device, and separate waiting from transfer for all messages since the last call; collective.
 
-        The device may have been waited for before, by ``settle`` of the phases. The exchange is waiting, too, as at the
-        losses: it takes long only where a rank comes late to it.
+        ``settle`` of the phases may already have waited for the device. The exchange counts as waiting, too, as it does
+        at the losses: it takes long only if a rank comes late to it.
         """
         self.phases.settle()
         timer, meets = self.phases.timer, self.phases.in_step and any(channel.count for channel in self._channels)
@@ -105,7 +105,7 @@ class Communication:
 
 
 class _Channel:
-    """What was noted of the messages of one kind among some ranks since the last ``settle``."""
+    """What was recorded about the messages of one kind among some ranks since the last ``settle``."""
 
     def __init__(self, recorder: Communication, kind: str, arrivals: Arrivals) -> None:
         self.recorder, self.kind, self.exchange = recorder, kind, arrivals
@@ -113,7 +113,7 @@ class _Channel:
         self.now: Callable[[], float] = recorder.phases.timer.now
         self.span = recorder.phases.timer.span("communication")
         self.patterns: dict[frozenset[int], int] = {ALL: 0}
-        """Which members a message goes to, by number."""
+        """The number of each set of members that a message goes to."""
         self.met = array("i")
         """The pattern of each message."""
         self.count = 0
@@ -126,10 +126,10 @@ class _Channel:
         self.messages = array("i")
         """The message of each interval from ``begins`` to ``ends``, or -1."""
         self.scales = array("d")
-        """The seconds that each second of an interval counts for; empty where that is one."""
+        """The seconds that each second of an interval counts for; empty where that is always one."""
 
     def message(self, members: Collection[int] | None = None) -> AbstractContextManager[None]:
-        """As of ``Channel``."""
+        """See ``Channel``."""
         if not self.phases.in_step:
             return nullcontext()
         if self.count >= self.recorder.most:
@@ -145,10 +145,10 @@ class _Channel:
         return self._made(self.count - 1)
 
     def read(self, settled: Settled) -> None:
-        """Take the times of events of the device, which has come to all of them."""
+        """Read the times of the device's events; the device has reached all of them."""
 
     def settle(self) -> tuple[float, float]:
-        """Seconds of transfer and of waiting since the last call; collective among the members."""
+        """Return the seconds of transfer and of waiting since the last call; collective among the members."""
         transfer, waiting = self.host_s, 0.0
         if self.count:
             everyone = self.exchange(self._common(self.arrived)).numpy()
@@ -164,7 +164,7 @@ class _Channel:
         return transfer, waiting
 
     def reset(self) -> None:
-        """Drop all messages noted so far."""
+        """Drop all messages recorded so far."""
         self.met, self.count, self.host_s = array("i"), 0, 0.0
         self._clear()
 
@@ -172,8 +172,8 @@ class _Channel:
         return self.recorder.clock.common(torch.from_numpy(np.array(times)))
 
     def _latest(self, everyone: NDArray[np.float64], met: NDArray[np.int32]) -> NDArray[np.float64]:
-        """When the last of those that take part in each message had arrived."""
-        latest = np.full(len(met) + 1, -np.inf)  # the last is for messages without a number, which is -1
+        """When the last of the ranks that take part in each message arrived."""
+        latest = np.full(len(met) + 1, -np.inf)  # the last is for messages without a number, marked -1
         for pattern, number in self.patterns.items():
             chosen = np.flatnonzero(met == number)
             rows = everyone[sorted(pattern)] if pattern else everyone
@@ -199,7 +199,7 @@ class _HostChannel(_Channel):
 
 
 class _HostMessage:
-    """Runs ``communication`` while it is entered."""
+    """A context in which ``communication`` runs."""
 
     __slots__ = ("began", "channel", "number")
 
@@ -225,7 +225,7 @@ class _HostMessage:
 
 
 class _DeviceChannel(_Channel):
-    """Messages that the streams of an accelerator wait for; the host's time for launching them is transfer."""
+    """Messages that the streams of an accelerator wait for; the time the host takes to launch them is transfer."""
 
     def _clear(self) -> None:
         super()._clear()
@@ -239,7 +239,7 @@ class _DeviceChannel(_Channel):
         self.arrival_events.append(self.phases.event())
 
     def read(self, settled: Settled) -> None:
-        """As of ``_Channel``."""
+        """See ``_Channel``."""
         self.arrived.extend(settled.time_of(event) for event in self.arrival_events)
         for number, interval in self.intervals:
             self.messages.append(number)
@@ -251,7 +251,7 @@ class _DeviceChannel(_Channel):
 
 
 class _DeviceMessage:
-    """Brackets what the current stream waits for."""
+    """Brackets a message that the current stream waits for."""
 
     __slots__ = ("began", "channel", "interval", "number")
 

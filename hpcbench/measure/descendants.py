@@ -1,4 +1,4 @@
-"""The processes that this one has started, such as readers of data, and those that they have."""
+"""The processes that this one has started, such as data readers, and their own descendants."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import psutil
 
 
 def descendants() -> list[int]:
-    """Their ids, parents first; those that end meanwhile may be missing.
+    """Return the ids of this process's descendants, parents first; those that end meanwhile may be missing.
 
-    From the kernel's lists of children. Looking for parents in all processes of a node, as psutil does, takes longer
-    the more there are; that is only done where the kernel keeps no lists (``CONFIG_PROC_CHILDREN``).
+    They come from the kernel's lists of children. psutil looks up the parent of every process on the node, which takes
+    longer the more there are; it is only used where the kernel keeps no such lists (``CONFIG_PROC_CHILDREN``).
     """
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         with contextlib.suppress(psutil.Error):
             return [child.pid for child in psutil.Process().children(recursive=True)]
         return []
     found = [os.getpid()]
-    for pid in found:  # which grows
+    for pid in found:  # grows while it is read
         found += _children(pid)
     return found[1:]
 
 
 def _children(pid: int) -> list[int]:
-    """Those of all threads of a process; none where it has ended."""
+    """The children of all threads of a process; none if it has ended."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():

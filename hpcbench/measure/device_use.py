@@ -1,4 +1,4 @@
-"""How much of the time the accelerator of a rank is busy, as its driver counts; absent where nothing tells it."""
+"""The share of the time for which a rank's accelerator is busy, by its driver's count; absent where there is none."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ if TYPE_CHECKING:
     import torch
 
 INTERVAL_S = 0.5
-"""NVML's figure is over the last sixth of a second to a second, depending on the product."""
+"""NVML's figure covers the last sixth of a second to a second, depending on the product."""
 Utilization = Callable[[], float]
-"""The share of the last moment in which a kernel ran on the device."""
+"""The share of the last sampling period in which a kernel ran on the device."""
 
 
 class DeviceUse:
-    """Samples the utilization of a device in a thread, from ``start`` to ``stop``."""
+    """Samples the utilization of a device in a thread, between ``start`` and ``stop``."""
 
     def __init__(self, utilization: Utilization | Absent, interval_s: float = INTERVAL_S) -> None:
         self.busy_s = 0.0
         self.sampled_s = 0.0
         self.note = utilization.reason if isinstance(utilization, Absent) else ""
-        """Why there is no figure, where there is none."""
+        """Why there is no figure, if there is none."""
         self._utilization = utilization
         self._interval_s = interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="device use", daemon=True)
 
     def start(self) -> None:
-        """Count from now on, once."""
+        """Start counting; call it once."""
         if not isinstance(self._utilization, Absent):
             self._thread.start()
 
     def stop(self) -> None:
-        """Count no further."""
+        """Stop counting."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def row(self) -> dict[str, Any]:
-        """Columns of ``ranks.csv``; seconds are unset where nothing was sampled."""
+        """Return the columns of ``ranks.csv``; seconds are unset if nothing was sampled."""
         known = self.sampled_s > 0
         return {
             "device_busy_s": self.busy_s if known else None,
@@ -68,7 +68,7 @@ class DeviceUse:
 
 
 def find_utilization(device: torch.device) -> Utilization | Absent:
-    """NVML's utilization of a CUDA device (``nvmlDeviceGetUtilizationRates``); other devices have no counter here."""
+    """Return NVML's utilization of a CUDA device (``nvmlDeviceGetUtilizationRates``); others have no counter here."""
     if device.type != "cuda":
         return Absent(f"no counter of {device.type} devices is known")
     try:

@@ -1,4 +1,4 @@
-"""Looks at a machine before a run does: versions, devices, MPI, ranks, cores, memory and storage."""
+"""Inspect a machine before a run: versions, devices, MPI, ranks, cores, memory and storage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from staging.errors import InputError
 from staging.storage.shared_memory import SHARED_MEMORY, left_over
 
 State = Literal["ok", "note", "broken"]
-"""``note``: something optional is absent, or worth knowing. ``broken``: a run asked for cannot work."""
+"""``note``: something optional is absent, or something is worth knowing. ``broken``: the requested run cannot work."""
 
 DISTRIBUTIONS = {
     "lightning_fabric": "lightning-fabric",
@@ -50,7 +50,7 @@ print(MPI.Get_library_version().splitlines()[0])
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     name: str
     value: str
@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Need:
-    """Something one may want to do, whether it works here, and what is missing for it."""
+    """Something that a user may want to do, whether it works here, and what it lacks."""
 
     purpose: str
     works: bool
@@ -69,14 +69,14 @@ class Need:
 
 @dataclass
 class Diagnosis:
-    """All that was found, by heading."""
+    """All findings, by heading."""
 
     sections: dict[str, list[Row]] = field(default_factory=dict)
     needs: list[Need] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether everything works that a run needs or that was asked for."""
+        """Whether everything that a run needs, or that was requested, works."""
         rows = [row for section in self.sections.values() for row in section]
         broken = any(row.state == "broken" for row in rows)
         return not broken and all(need.works for need in self.needs if need.required)
@@ -85,7 +85,7 @@ class Diagnosis:
 def diagnose(
     environ: Mapping[str, str], run_dir: Path, data_root: Path | None = None, ranks: int | None = None
 ) -> Diagnosis:
-    """Look at everything. ``ranks``, how many the launcher was asked to start, is held against what is seen."""
+    """Check everything. ``ranks`` is the number that the launcher was asked to start, compared with what is seen."""
     found = Diagnosis()
     imports, mpi4py = ChildPython(IMPORT_PROGRAM, *ELSEWHERE), ChildPython(MPI_PROGRAM)
     found.sections["Software"] = software = versions(imports)
@@ -101,7 +101,7 @@ def diagnose(
 
 
 def versions(imports: ChildPython) -> list[Row]:
-    """The packages that a run imports, each really imported, here or by the process ``imports``."""
+    """The packages that a run imports, each actually imported, here or by the process ``imports``."""
     problems = {module: import_problem(module) for module in HERE}
     problems |= imported_elsewhere(imports, ELSEWHERE)
     rows = [Row(DISTRIBUTION, __version__), Row("Python", sys.version.split()[0])]
@@ -162,7 +162,7 @@ def _device_rows(kind: str) -> list[Row]:
 
 
 def memory() -> list[Row]:
-    """Memory of the machine, and what the batch job or container allows."""
+    """The memory of the machine, and how much the batch job or container allows."""
     total = psutil.virtual_memory()
     limit = memory_limit_bytes()
     rows = [Row("installed", gib(total.total)), Row("available now", gib(total.available))]
@@ -176,7 +176,7 @@ def memory() -> list[Row]:
 
 
 def mpi_library(child: ChildPython) -> list[Row]:
-    """Whether mpi4py finds an MPI library, which ``child`` asks it, since a bad one can end its process."""
+    """Whether mpi4py finds an MPI library; ``child`` asks it, since a bad library can end the process that loads it."""
     said, problem = child.answer()
     found = find_program("mpiexec")
     return [
@@ -186,7 +186,7 @@ def mpi_library(child: ChildPython) -> list[Row]:
 
 
 def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:
-    """The ranks that this process sees, held against those it should see."""
+    """The ranks that this process sees, compared with those it should see."""
     from staging.ranks.launch import detect
 
     try:
@@ -202,7 +202,7 @@ def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:
 
 
 def schedulers(environ: Mapping[str, str]) -> list[Row]:
-    """Batch schedulers whose commands are here, and the job that this runs in."""
+    """Batch schedulers whose commands are present, and the job that this process runs in."""
     known = list(usable_schedulers())
     present = [each.TITLE for each in known if each.JOB_VARIABLE and shutil.which(each.COMMAND)]
     names = [each.JOB_VARIABLE for each in known]
@@ -211,7 +211,7 @@ def schedulers(environ: Mapping[str, str]) -> list[Row]:
 
 
 def storage(environ: Mapping[str, str], run_dir: Path, data_root: Path | None) -> list[Row]:
-    """Where runs go, where data are, and where data could be staged to."""
+    """Where runs are written, where the data are, and where they could be staged."""
     rows = [_folder_row("run folders", run_dir, needed=True)]
     if data_root is not None:
         rows.append(_data_row(data_root))
@@ -226,7 +226,7 @@ def storage(environ: Mapping[str, str], run_dir: Path, data_root: Path | None) -
 
 
 def _folder_row(name: str, folder: Path, needed: bool) -> Row:
-    """Whether a folder, or the nearest parent that exists, can be written, and what is free there."""
+    """Whether a folder, or its nearest existing parent, can be written, and how much is free there."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -248,7 +248,7 @@ def _data_row(folder: Path) -> Row:
 
 
 def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
-    """What one may want to do here, and what is missing for it."""
+    """What a user may want to do here, and what is missing for it."""
     library, mpiexec = (next(row for row in mpi if row.name == name) for name in ("MPI library", "mpiexec"))
     local = 'pip install "hpcbench-ml[local]", or load an MPI module'
     return [
@@ -266,17 +266,17 @@ def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
 
 
 def find_program(name: str) -> str | None:
-    """Path of a program on ``PATH`` or beside this Python, where pip puts it."""
+    """Return the path of a program on ``PATH``, or beside this Python, where pip puts programs."""
     return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 
 def find_compiler() -> str | None:
-    """A C++ compiler, which ``torch.compile`` calls."""
+    """Return the path of a C++ compiler, which ``torch.compile`` calls; ``None`` if there is none."""
     return next((path for name in ("g++", "clang++", "c++") if (path := shutil.which(name))), None)
 
 
 def gib(size: int) -> str:
-    """A size in GiB."""
+    """Format a size in bytes as GiB."""
     return f"{size / 2**30:.1f} GiB"
 
 

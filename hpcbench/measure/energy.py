@@ -19,18 +19,18 @@ from hpcbench.measure.energy_sources import (
 __all__ = ["Absent", "Counters", "Energy", "EnergyMeter", "find_energy_counters"]
 
 READS_PER_WRAP = 3
-"""A counter is read so often, at the least, while it can go through its range once."""
+"""A counter is read at least this many times in the shortest time in which it can go through its range."""
 RISE = 3.0
-"""The power of a part grows by no more between two readings, but where it is below ``SUDDEN_W``."""
+"""The power of a part grows by at most this factor between two readings, except below ``SUDDEN_W``."""
 SHORTEST_S = 1.0
-"""Over less time the energy of a reading says nothing of the power: registers are updated in steps."""
+"""Over less time the energy of a reading says nothing about the power: registers are updated in steps."""
 STALL_S = 60.0
-"""A counter of hardware that is switched on does not stand still for so long."""
+"""The counter of hardware that is switched on does not stand still for this long."""
 
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules since the start of what ``covers`` says, and of its parts by name, as far as they are known."""
+    """Joules since the start, of what ``covers`` names and of its parts by name, as far as these are known."""
 
     joules: float
     parts: dict[str, float]
@@ -39,15 +39,15 @@ class Energy:
 
 
 class EnergyMeter:
-    """Adds up the energy of a node from entering on, or ``start``; one per node is enough.
+    """Adds up the energy of a node from ``start``, or from entering the context; one meter per node is enough.
 
-    A thread reads the counters every ``interval_s``, or more often where one could wrap within a few such intervals.
-    A count that falls has wrapped if the energy through the end of its range is a power that the part can draw and that
-    is near what it drew in this run; else it was reset, and what it counted until then is lost. A reset, a count that
-    stands still, and one that was not read in time make the reading absent from then on: part of the energy is no
-    figure. A counter that only can't be read now makes this reading absent.
+    A thread reads the counters every ``interval_s``, or more often if one could wrap within a few such intervals. A
+    count that falls has wrapped if the energy through the end of its range amounts to a power that the part can draw
+    and that is near what it drew in this run; otherwise it was reset, and what it counted until then is lost. After a
+    reset, a count that stands still, or one that was not read in time, the reading is absent from then on: part of the
+    energy is not a figure. A counter that cannot be read at the moment makes only this reading absent.
 
-    Not seen is a reset within the last joules of a range: its error is no more than the part draws in an interval.
+    A reset within the last joules of a range is not detected: its error is no more than the part draws in an interval.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class EnergyMeter:
         self.stop()
 
     def start(self) -> None:
-        """Count from now on. A meter starts once."""
+        """Start counting. A meter starts only once."""
         if isinstance(self._counters, Counters):
             now = self._clock()
             self._summed = [_Tally(counter, now) for counter in self._counters.summed]
@@ -88,14 +88,14 @@ class EnergyMeter:
         return self._interval_s
 
     def stop(self) -> None:
-        """Count no further; ``read`` stays at what it is now."""
+        """Stop counting; ``read`` keeps returning its present value."""
         if self._thread.is_alive():
             self._stop.set()
             self._thread.join()
             self.sample()
 
     def read(self) -> Energy | Absent:
-        """The energy from the start to now, or to ``stop``."""
+        """Return the energy from the start to now, or to ``stop``."""
         if isinstance(self._counters, Absent):
             return self._counters
         if not self._stop.is_set():
@@ -111,7 +111,7 @@ class EnergyMeter:
         return Energy(joules, parts, self._counters.source, self._counters.covers)
 
     def sample(self) -> None:
-        """Read every counter once. What the thread does."""
+        """Read every counter once, as the thread does."""
         with self._lock:
             for tally in (*self._summed, *self._inside):
                 tally.take(self._clock())
@@ -122,7 +122,7 @@ class EnergyMeter:
 
 
 class _Tally:
-    """What one counter counted since this was made."""
+    """What one counter has counted since this object was created."""
 
     def __init__(self, counter: Counter, now: float) -> None:
         self.part = counter.part
@@ -137,7 +137,7 @@ class _Tally:
 
     @property
     def trouble(self) -> str | None:
-        """Why the total is not known; empty while it is."""
+        """Why the total is not known; ``None`` while it is."""
         return self._lost or self._unread
 
     @property
@@ -145,7 +145,7 @@ class _Tally:
         return self.total_uj / 1e6
 
     def take(self, now: float) -> None:
-        """Add what the counter went on since the last time. Nothing is lost by a time when it can't be read."""
+        """Add the counter's advance since the last reading. A failed reading loses nothing."""
         value = self._read()
         if value is None:
             return
@@ -161,7 +161,7 @@ class _Tally:
         self._last_uj, self._read_at, self._moved_at = value, now, now - still_s
 
     def _through_range(self, value: int, step: int, gap_s: float) -> int:
-        """Microjoules since the last reading, where the count may have wrapped; a reset makes the total unknown."""
+        """Microjoules since the last reading of a count that may have wrapped; a reset makes the total unknown."""
         counter, fell = self._counter, step < 0
         used_uj = step + (counter.range_uj or 0) if fell else step
         power_w = used_uj / 1e6 / max(gap_s, SHORTEST_S)
@@ -178,7 +178,7 @@ class _Tally:
         return used_uj
 
     def _read(self) -> int | None:
-        """The counter, or nothing where it can't be read now or no longer counts."""
+        """The counter's value; ``None`` if it cannot be read now or no longer counts."""
         if self._lost is not None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Counters of a node's energy: Cray's for the whole node; else those of its accelerators and, with RAPL, processors."""
+"""Counters of a node's energy: Cray's for the whole node, else those of accelerators and (through RAPL) processors."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any
 
 PM_LINE = re.compile(r"(\d+) J \d+ us")
 DRIVERS = ("amdgpu", "i915", "xe")
-"""Drivers whose hwmon folder stands for a whole device; Intel's ``i915_gt<n>`` is a part of ``i915``."""
+"""Drivers whose hwmon folder represents a whole device; Intel's ``i915_gt<n>`` is a part of ``i915``."""
 PACKAGE_W, MEMORY_W = 3000.0, 1000.0
-"""More than a processor package, or its memory, ever draws; for zones that do not say what they can."""
+"""More than a processor package, or its memory, ever draws; for zones that do not state their maximum."""
 SUDDEN_W = 500.0
 """A package may go from idle to this between two readings, and no bound is below it: some firmware says too little."""
 MARGIN = 2.0
-"""What a zone draws for seconds, over the power that it says it can sustain."""
+"""Ratio of what a zone can draw for seconds to the power that it says it can sustain."""
 
 
 @dataclass(frozen=True)
 class Absent:
-    """There is no figure, and why."""
+    """Says that there is no figure, and why."""
 
     reason: str
 
@@ -34,9 +34,9 @@ class Absent:
 class Counter:
     """A count of energy that only grows.
 
-    ``read_uj`` returns microjoules. It raises ``OSError`` or ``ValueError`` where that fails, ``CounterRestartError``
-    where the count began anew. After ``range_uj`` the count goes on from zero; without a range it never does.
-    ``most_w`` is a power in watts above what the part can draw; it tells the wrap of a count from its reset.
+    ``read_uj`` returns microjoules. It raises ``OSError`` or ``ValueError`` if that fails, and ``CounterRestartError``
+    if the count began anew. After ``range_uj`` the count continues from zero; without a range it never does. ``most_w``
+    is a power in watts above what the part can draw; it distinguishes a wrap of the count from a reset.
     """
 
     part: str
@@ -46,20 +46,20 @@ class Counter:
 
     @property
     def wrap_s(self) -> float:
-        """Seconds in which the count can go once through its range; infinite without a range."""
+        """The fewest seconds in which the count can go through its range once; infinite without a range."""
         return inf if self.range_uj is None else self.range_uj / 1e6 / self.most_w
 
 
 class CounterRestartError(Exception):
-    """The counter no longer holds what it held before."""
+    """The counter restarted, so its count does not continue the earlier one."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counters whose sum is the energy of what ``covers`` says.
+    """Counters whose sum is the energy of what ``covers`` names.
 
-    ``inside`` are parts of that which have counters of their own; they may overlap and need not add up to it.
-    ``missing`` says why other sources were not taken.
+    ``inside`` holds counters of its parts; the parts may overlap and need not add up to the whole. ``missing`` says why
+    other sources were not used.
     """
 
     source: str
@@ -70,11 +70,12 @@ class Counters:
 
 
 def find_energy_counters(root: Path = Path("/")) -> Counters | Absent:
-    """The counters of this node: that of the whole node alone, else all there are of accelerators and processors.
+    """Return the counters of this node: that of the whole node alone, else all those of accelerators and processors.
 
     Accelerators count whether or not this job sees them (``CUDA_VISIBLE_DEVICES`` does not matter), because a node is
-    charged as a whole. Where a control group hides some, ``covers`` says how many of how many are in. A sum of parts is
-    less than the node, which also has a network, disks and power supplies. ``root`` is where ``sys`` lies.
+    charged as a whole. If a control group hides some, ``covers`` says how many of how many are included. A sum of parts
+    is less than the node, which also has a network, disks and power supplies. ``root`` is the folder that holds
+    ``sys``.
     """
     node = _cray(root / "sys/cray/pm_counters")
     if isinstance(node, Counters):
@@ -95,9 +96,9 @@ def find_energy_counters(root: Path = Path("/")) -> Counters | Absent:
 def _cray(folder: Path) -> Counters | Absent:
     """HPE Cray's counters, see "User Access to Compute Node Power Data" in the documentation of CSM.
 
-    ``energy`` holds the node with its accelerators, and is updated about ten times a second. ``startup`` changes when
-    the controller of the blade restarts, after which the counts are not those of before. ``generation`` only tells
-    that a power cap was changed.
+    ``energy`` covers the node with its accelerators, and is updated about ten times a second. ``startup`` changes when
+    the controller of the blade restarts, after which the counts do not continue the earlier ones. ``generation`` only
+    says that a power cap was changed.
     """
     if not folder.is_dir():
         return Absent(f"pm_counters: no {folder}")
@@ -124,12 +125,12 @@ def _cray_uj(path: Path, startup: str) -> int:
 
 
 def _startup(folder: Path) -> str:
-    """The count of starts, without the time at which it was read."""
+    """The number of starts, without the time at which it was read."""
     return _text(folder / "startup").partition(" ")[0]
 
 
 def _nvml() -> Counters | Absent:
-    """``nvmlDeviceGetTotalEnergyConsumption`` of the NVML API reference: since the driver was loaded, from Volta on.
+    """``nvmlDeviceGetTotalEnergyConsumption`` (NVML API reference): since the driver was loaded, for Volta and later.
 
     NVML stays initialised until the process ends.
     """
@@ -163,8 +164,8 @@ def _hwmon(folder: Path) -> Counters | Absent:
     """``energy1_input`` (card) or ``energy2_input`` (package) of a GPU's driver, in microjoules.
 
     See "sysfs-driver-intel-i915-hwmon" and "sysfs-driver-intel-xe-hwmon" in the kernel's ABI documentation. The kernel
-    follows the wraps of Intel's registers, if it is asked in time. The page "GPU Power/Thermal Controls and
-    Monitoring" lists no energy for amdgpu, so that AMD's GPUs count only where a newer driver has it.
+    accounts for wraps of Intel's registers if it is asked in time. The page "GPU Power/Thermal Controls and Monitoring"
+    lists no energy for amdgpu, so AMD's GPUs count only where a newer driver reports it.
     """
     found, total, drivers = [], 0, set()
     for device in sorted({path.resolve() for path in folder.glob("card*/device/hwmon/hwmon*")}):
@@ -185,10 +186,10 @@ def _hwmon(folder: Path) -> Counters | Absent:
 
 
 def _rapl(folder: Path) -> Counters | Absent:
-    """Packages, and memory where all packages have its counter, of the kernel's "Power Capping Framework".
+    """Packages of the kernel's "Power Capping Framework", and memory if all packages have a counter for it.
 
-    ``core`` and ``uncore`` are inside the package; ``dram`` is not, though its zone is. ``psys`` is left out: what it
-    covers is the manufacturer's choice, and so is whether it counts. ``intel-rapl-mmio`` shows a package once more.
+    ``core`` and ``uncore`` are inside the package; ``dram`` is not, though its zone is. ``psys`` is left out: the
+    manufacturer chooses what it covers, and whether it counts. ``intel-rapl-mmio`` repeats a package.
     """
     packages, memory = [], []
     try:
@@ -217,7 +218,7 @@ def _zone(zone: Path, part: str, most_w: float) -> Counter:
 
 
 def _most_w(zone: Path, otherwise: float) -> float:
-    """More than the zone draws, in watts: by the largest ``constraint_<n>_max_power_uw`` that it states."""
+    """A power in watts above what the zone draws, from the largest ``constraint_<n>_max_power_uw`` that it states."""
     stated = []
     for path in zone.glob("constraint_*_max_power_uw"):
         with contextlib.suppress(OSError, ValueError):
@@ -227,7 +228,7 @@ def _most_w(zone: Path, otherwise: float) -> float:
 
 
 def _checked(counter: Counter) -> Counter:
-    """The counter, if it counts; one that stands at zero has nothing behind it."""
+    """Return the counter if it counts; raise ``ValueError`` if it stands at zero, as with no hardware behind it."""
     if counter.read_uj() == 0 or counter.range_uj == 0:
         raise ValueError(f"the counter of {counter.part} stands at 0")
     return counter
@@ -245,7 +246,7 @@ def _number(path: Path) -> int:
 
 
 def _text(path: Path) -> str:
-    """Content of a file of sysfs. Cray's ask now and then to be read again (EAGAIN)."""
+    """Return the content of a sysfs file. Cray's files occasionally have to be read again (EAGAIN)."""
     for _ in range(10):
         with path.open("rb", buffering=0) as file:
             content = file.read()

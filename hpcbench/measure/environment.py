@@ -1,4 +1,4 @@
-"""What a run ran with: versions, source, host, cores and the launcher's variables. Holds no secrets."""
+"""The environment of a run: versions, source, host, cores and the launcher's variables. Holds no secrets."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LAUNCHER_FAMILIES = {
     "KMP_": "AFFINITY",
     "GOMP_": "CPU_AFFINITY",
 }
-"""Names of variables by prefix; Slurm's are listed, since some of its others hold a user's name, paths or a token."""
+"""Names of variables by prefix; of Slurm's only some are listed, since others hold a user's name, paths or a token."""
 LAUNCHER_NAMES = {prefix + name for prefix, names in LAUNCHER_FAMILIES.items() for name in names.split()}
 DEVICE_SUFFIX = "_VISIBLE_DEVICES"
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASS", "JWT", "AUTH", "CREDENTIAL", "COOKIE")
 
 
 def environment_record(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The record that a run keeps as ``environment.json``; ``argv`` is its command line."""
+    """Return the record that a run keeps as ``environment.json``; ``argv`` is its command line."""
     return {
         "command": list(argv),
         "versions": software(),
@@ -51,7 +51,7 @@ def environment_record(argv: Sequence[str], environ: Mapping[str, str] | None = 
 
 
 def launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of launchers, schedulers and thread libraries: named ones only, none that may hold a secret."""
+    """Return variables of launchers, schedulers and thread libraries: named ones only, none that may hold a secret."""
 
     from hpcbench.batch.schedulers import usable_schedulers  # only the rank that writes the record needs them
 
@@ -66,7 +66,7 @@ def launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def source(folder: Path | None = None) -> dict[str, Any]:
-    """Git commit of the checkout that hpcbench runs from, and whether it was changed; both null when installed."""
+    """Return the checkout's Git commit, and whether it was changed; both null if hpcbench runs from an installation."""
     folder = folder or Path(__file__).resolve().parents[2]
     unknown: dict[str, Any] = {"commit": None, "dirty": None}
     if not (folder / ".git").exists():

@@ -1,8 +1,8 @@
-"""Floating-point operations of a model's forward and training pass, counted without computing anything.
+"""Floating-point operations of a model's forward pass and training pass, counted without computing anything.
 
 Model and inputs run on the meta device, where operations have shapes but no data. A multiply-add is two operations;
 convolutions, transposed convolutions and matrix products are counted, as in published figures. The gradient of a
-grouped convolution costs what its forward costs (torch's own counter ignores the groups there).
+grouped convolution costs as much as its forward pass (torch's own counter ignores the groups there).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class FlopCount:
 
 
 def count_flops(model: nn.Module, *inputs: Tensor) -> FlopCount:
-    """Operations of ``model`` on ``inputs``, of which only shapes and dtypes matter.
+    """Count the operations of ``model`` on ``inputs``; only the shapes and dtypes of the inputs matter.
 
     The backward pass computes the gradients that training needs: not those of the inputs, nor of frozen parameters.
-    The model is left as it was; it is counted in evaluation mode, which has the same products.
+    The model is left unchanged; it is counted in evaluation mode, which has the same products.
     """
     with _evaluating(model), _Counter() as counter, torch.enable_grad():
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -48,7 +48,7 @@ def count_flops(model: nn.Module, *inputs: Tensor) -> FlopCount:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the operations of every product that is dispatched."""
+    """Adds up the operations of every dispatched product."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -63,7 +63,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def product_flops(func: Any, args: tuple[Any, ...], result: Any) -> int | None:
-    """Operations of an operation of torch that is a product and returned ``result``; ``None`` for any other."""
+    """Return the FLOPs of a torch operation that is a product and returned ``result``; ``None`` for any other."""
     count = _FLOPS.get(func.overloadpacket)
     return None if count is None else count(args, result)
 
@@ -84,7 +84,7 @@ def _convolution_backward(args: tuple[Any, ...], result: tuple[Tensor | None, ..
 
 
 def _matrix_product(left: int) -> Callable[[tuple[Any, ...], Tensor], int]:
-    """Count of a product whose left factor is the argument number ``left``."""
+    """Count the operations of a product whose left factor is argument number ``left``."""
     return lambda args, result: 2 * result.numel() * int(args[left].shape[-1])
 
 
@@ -110,7 +110,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _shape_of(tensor: Tensor) -> Tensor:
-    """A tensor of the same shape and dtype without data; float64 data is never touched."""
+    """Return a tensor of the same shape and dtype without data; float64 data is never touched."""
     return torch.empty_like(tensor, device="meta").requires_grad_(tensor.requires_grad and tensor.is_leaf)
 
 

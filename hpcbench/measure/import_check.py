@@ -1,4 +1,4 @@
-"""Whether the packages that a run needs can be imported, by two processes at the same time, since it takes seconds."""
+"""Check that the packages a run needs can be imported, in two processes at once, since importing takes seconds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from importlib.util import find_spec
 
 FABRIC = "lightning_fabric" if find_spec("lightning_fabric") else "lightning.fabric"
 HERE = ("torch", FABRIC)
-"""Imported by this process, which asks them for more."""
+"""Imported by this process, which then queries them further."""
 ELSEWHERE = ("numpy", "scipy", "h5py", "pandas", "matplotlib", "mpi4py", "mlperf_logging")
-"""Imported by a process of their own at the same time, since the former take seconds."""
+"""Imported by a separate process at the same time, since those in ``HERE`` take seconds."""
 IMPORT_PROGRAM = """
 import importlib, json, sys
 for name in sys.argv[1:]:
@@ -24,11 +24,11 @@ for name in sys.argv[1:]:
         print("looked at", json.dumps([name, f"{type(error).__name__}: {error}"]), flush=True)
 """
 LONGEST_S = 60.0
-"""So long a process that looks may take."""
+"""Longest time that a checking process may take."""
 
 
 class ChildPython:
-    """A Python of its own that runs a program and prints what it finds."""
+    """A separate Python process that runs a program and prints what it finds."""
 
     def __init__(self, program: str, *words: str) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -38,11 +38,11 @@ class ChildPython:
                 [sys.executable, "-c", program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, text=True, errors="replace",
             )  # fmt: skip
-        except OSError as error:  # such as a limit of processes
+        except OSError as error:  # such as a limit on processes
             self._problem = f"no process can be started: {error.strerror}"
 
     def answer(self) -> tuple[str, str]:
-        """What it printed, and why it did not end well; the latter is empty where it did. Ends the process."""
+        """Return what it printed, and why it failed (empty if it did not). Ends the process."""
         if self._process is None:
             return "", self._problem
         try:
@@ -56,7 +56,7 @@ class ChildPython:
 
 
 def import_problem(module: str) -> str:
-    """Why ``module`` can't be imported; empty where it is."""
+    """Import ``module`` and return why it cannot be imported; empty if it can."""
     try:
         import_module(module)
     except Exception as error:
@@ -65,7 +65,7 @@ def import_problem(module: str) -> str:
 
 
 def imported_elsewhere(child: ChildPython, modules: Sequence[str]) -> dict[str, str]:
-    """Why the ``modules`` that ``child`` was to import can't be; the first that it says nothing of ended it."""
+    """Return why ``modules`` cannot be imported by ``child``; the first that it does not report is what ended it."""
     said, why = child.answer()
     lines = (line.partition("looked at ") for line in said.splitlines())  # packages may print, too
     problems = dict(json.loads(found) for before, mark, found in lines if mark and not before)

@@ -1,4 +1,4 @@
-"""Whether the packages that run are the released ones: against the RECORD of their wheel, else by commit and diff."""
+"""Check that the packages that run are the released ones, by the RECORD of their wheel, else by commit and diff."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from hpcbench import DISTRIBUTION, __version__
 
 PACKAGES = ("hpcbench", "staging", "apps")
 MOST_NAMED = 20
-"""So many changed files are named at most."""
+"""At most this many changed files are named."""
 
 
 def installation(root: Path | None = None) -> dict[str, Any]:
-    """What the code that runs is compared with, and what differs; the record ``installation`` of a run.
+    """Return what the running code is compared with and what differs: the record ``installation`` of a run.
 
-    ``basis`` is ``RECORD`` (the hashes that the wheel was installed with), ``commit`` (of the checkout) or null where
-    there is neither. ``unchanged`` is null where nothing can tell. Paths are relative to the packages' folder ``root``.
+    ``basis`` is ``RECORD`` (the hashes that the wheel was installed with), ``commit`` (of the checkout), or null if
+    there is neither. ``unchanged`` is null if it cannot be determined. Paths are relative to the packages' folder
+    ``root``.
     """
     root = root or Path(__file__).resolve().parents[2]
     found: dict[str, Any] = {"distribution": DISTRIBUTION, "version": __version__, "basis": None, "unchanged": None}
@@ -34,7 +35,7 @@ def installation(root: Path | None = None) -> dict[str, Any]:
 
 
 def installed_at(root: Path) -> metadata.Distribution | None:
-    """The installed distribution whose files are those below ``root``; ``None`` where they are another's copy."""
+    """Return the installed distribution whose files are those below ``root``; ``None`` if they are another's copy."""
     for each in metadata.distributions(name=DISTRIBUTION, path=[str(root)]):
         if each.files and Path(str(each.locate_file("hpcbench/__init__.py"))).exists():
             return each
@@ -42,7 +43,7 @@ def installed_at(root: Path) -> metadata.Distribution | None:
 
 
 def of_wheel(distribution: metadata.Distribution, root: Path) -> dict[str, Any]:
-    """The files of a wheel that was installed, against the hashes of its RECORD."""
+    """Compare the files of an installed wheel with the hashes in its RECORD."""
     text = distribution.read_text("RECORD") or ""
     recorded = hashes(text)
     if not recorded:
@@ -57,9 +58,9 @@ def of_wheel(distribution: metadata.Distribution, root: Path) -> dict[str, Any]:
 
 
 def hashes(record: str) -> dict[str, tuple[str, str]]:
-    """The kind and the value of each hash of our packages' files in the text of a RECORD (PEP 376: path, hash, size).
+    """Return kind and value of each hash of our packages' files in the text of a RECORD (PEP 376: path, hash, size).
 
-    From Python 3.12 on ``Distribution.files`` leaves out files that are gone.
+    Since Python 3.12, ``Distribution.files`` leaves out files that no longer exist.
     """
     found = {}
     for row in csv.reader(record.splitlines()):
@@ -71,7 +72,7 @@ def hashes(record: str) -> dict[str, tuple[str, str]]:
 
 
 def hash_of(path: Path, kind: str) -> str | None:
-    """The hash of a file as a RECORD has it: URL-safe base 64 without padding; ``None`` where it cannot be read."""
+    """Return a file's hash as in a RECORD: URL-safe base 64 without padding; ``None`` if it cannot be read."""
     try:
         digest = hashlib.new(kind, path.read_bytes()).digest()
     except (OSError, ValueError):
@@ -80,13 +81,13 @@ def hash_of(path: Path, kind: str) -> str | None:
 
 
 def present(root: Path) -> list[str]:
-    """The Python files of the packages below ``root``."""
+    """List the Python files of the packages below ``root``."""
     paths = (path for package in PACKAGES for path in (root / package).rglob("*.py"))
     return [str(path.relative_to(root)) for path in paths if "__pycache__" not in path.parts]
 
 
 def origin(distribution: metadata.Distribution) -> str:
-    """Where pip got it from: an ``index``, or an ``archive``, ``folder`` or ``repository`` that was named to it."""
+    """Where pip got the distribution: an ``index``, or an ``archive``, ``folder`` or ``repository`` given to it."""
     try:
         named = json.loads(distribution.read_text("direct_url.json") or "null")
     except ValueError:
@@ -98,7 +99,7 @@ def origin(distribution: metadata.Distribution) -> str:
 
 
 def of_checkout(root: Path) -> dict[str, Any]:
-    """The commit of a checkout, and what of its packages differs; new files count, too."""
+    """Return the commit of a checkout and which files of its packages differ; new files count, too."""
     commit = git(root, "rev-parse", "HEAD")
     status = git(root, "status", "--porcelain", "--untracked-files=all", "--", *PACKAGES)
     if commit is None or status is None:
@@ -113,13 +114,13 @@ def of_checkout(root: Path) -> dict[str, Any]:
 
 
 def tag(root: Path) -> str | None:
-    """The tag of the commit, where it has one."""
+    """Return the tag of the commit, if it has one."""
     found = git(root, "tag", "--points-at", "HEAD")
     return found.split()[0] if found and found.split() else None
 
 
 def git(root: Path, *words: str) -> str | None:
-    """What git answers; ``None`` where it cannot."""
+    """Return the output of git; ``None`` if it fails."""
     command = ["git", "-C", str(root), "--no-optional-locks", *words]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, errors="replace").stdout
@@ -128,7 +129,7 @@ def git(root: Path, *words: str) -> str | None:
 
 
 def installation_words(record: dict[str, Any] | None) -> str:
-    """The record in a phrase, for tables and refusals."""
+    """Summarise the record in a phrase, for tables and error messages."""
     if not record or record.get("basis") is None:
         return "nothing tells whether the installed packages are the released ones"
     if record["basis"] == "RECORD":
@@ -144,5 +145,5 @@ def installation_words(record: dict[str, Any] | None) -> str:
 
 
 def first_of(names: Sequence[str]) -> str:
-    """The first of some names."""
+    """Return the first name, followed by ", ..." if there are more."""
     return f"{names[0]}, ..." if len(names) > 1 else "".join(names)

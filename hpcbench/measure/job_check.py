@@ -1,8 +1,8 @@
-"""Looks at a job from inside, on all its ranks, before it does anything: has it got what it asked for?
+"""Check a job from inside, on all its ranks, before it does anything: did it get what it asked for?
 
-Each rank tells what it sees; what is wrong is decided from all of it, by a pure function. A rank that does not answer
-ends the look after ``MEET_S``, and not the whole job's time. ``hpcbench doctor --job`` looks with processes of its own,
-``hpcbench train --check-job`` with those that then train.
+Each rank reports what it sees, and a pure function decides from all the reports what is wrong. If a rank does not
+answer, the check ends after ``MEET_S`` instead of using up the job's time. ``hpcbench doctor --job`` checks with
+processes of its own, ``hpcbench train --check-job`` with those that then train.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 MEET_S = 60.0
 CLOCKS_S = 1.0
-"""Clocks of nodes that are further apart make times of logs incomparable."""
+"""If the clocks of two nodes are further apart than this, the times in their logs are not comparable."""
 PROBE_BYTES = 1 << 20
-"""What is written to node-local storage, flushed, and removed."""
+"""Bytes that are written to node-local storage, flushed, and removed."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Asked:
     ranks: int
     nodes: int = 1
     cores: int = 1
-    """Of a rank."""
+    """Per rank."""
     gpus: int = 0
-    """Of a rank."""
+    """Per rank."""
     local: str = ""
     """Node-local folder; fields in braces and variables are filled in on each node."""
     local_gib: float = 0.0
@@ -57,7 +57,7 @@ WHOLE = {"ranks": (1, MOST_RANKS), "nodes": (1, MOST_NODES), "cores": (1, MOST_P
 
 
 def parse_asked(option: str, text: str) -> Asked:
-    """What ``ranks=16,nodes=4,cores=16,gpus=1,local_gib=35`` asks for; ``ranks`` has to be there.
+    """Parse a text such as ``ranks=16,nodes=4,cores=16,gpus=1,local_gib=35``; ``ranks`` is required.
 
     Raises ``InputError``, which names ``option``, for anything else.
     """
@@ -87,9 +87,9 @@ class Seen:
     """Numbers of the cores that it may run on."""
     gpus: int
     clock_s: float
-    """Of its node, at a moment that all ranks share up to a message's time."""
+    """The clock of its node, at a moment that all ranks share to within the time of a message."""
     trouble: str = ""
-    """Why node-local storage cannot be used, where this rank looked."""
+    """Why node-local storage cannot be used, if this rank tried it."""
     free_gib: float | None = None
 
 
@@ -103,9 +103,9 @@ class Verdict:
 
 
 def check_job(asked: Asked, environ: Mapping[str, str]) -> None:
-    """Look with processes that do nothing else, and say what was found. Raises as ``check_ranks`` and ``check_group``.
+    """Check with processes that do nothing else, and report the result.
 
-    Raises ``InputError``, too, where the ranks do not meet in time.
+    Raises what ``check_ranks`` and ``check_group`` raise, and ``InputError`` if the ranks do not meet in time.
     """
     launch = detect(environ)
     check_ranks(asked, launch)
@@ -120,7 +120,7 @@ def check_job(asked: Asked, environ: Mapping[str, str]) -> None:
 
 
 def check_ranks(asked: Asked, launch: Launch) -> None:
-    """Raise ``InputError`` where the launcher tells of another number of ranks than was asked for."""
+    """Raise ``InputError`` if the launcher reports a different number of ranks than was asked for."""
     if launch.world_size == asked.ranks:
         return
     seen = "a process that no launcher started" if launch.source == "none" else f"{launch.source} gives"
@@ -131,7 +131,7 @@ def check_ranks(asked: Asked, launch: Launch) -> None:
 
 
 def check_group(asked: Asked, group: Group, environ: Mapping[str, str]) -> None:
-    """Look on all ranks of ``group``; rank 0 says what was found. Raises ``Aborted`` on all if something is wrong."""
+    """Check on all ranks of ``group``; rank 0 reports. Raises ``Aborted`` on all ranks if something is wrong."""
     import torch
 
     found = look(asked, group.launch, environ, torch.accelerator.device_count())
@@ -142,12 +142,12 @@ def check_group(asked: Asked, group: Group, environ: Mapping[str, str]) -> None:
         tell(verdict)
     if verdict.wrong:
         error = Aborted(verdict.wrong[0], ABORTED, everywhere=True)
-        error.speaks = False  # every line has been said
+        error.speaks = False  # every line has been printed
         raise error
 
 
 def tell(verdict: Verdict) -> None:
-    """Say what is wrong and worth knowing on standard error, else on standard output that all is as asked."""
+    """Print faults and notes on standard error; if nothing is wrong, print on standard output that all is as asked."""
     for line in verdict.wrong:
         print_line(f"hpcbench: error: {line}")
     for line in verdict.notes:
@@ -157,7 +157,7 @@ def tell(verdict: Verdict) -> None:
 
 
 def look(asked: Asked, launch: Launch, environ: Mapping[str, str], gpus: int) -> Seen:
-    """What this rank sees; the first one of each node tries its storage."""
+    """Return what this rank sees; the first rank of each node tries the node's storage."""
     node = environ.get("SLURMD_NODENAME") or socket.gethostname()
     trouble, free = "", None
     if asked.local and launch.local_rank == 0:
@@ -166,7 +166,7 @@ def look(asked: Asked, launch: Launch, environ: Mapping[str, str], gpus: int) ->
 
 
 def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) -> tuple[str, float | None]:
-    """Write to node-local storage, and leave nothing there; what is wrong with it, and GiB that are free."""
+    """Write to node-local storage, leaving nothing there; return what is wrong with it, and the GiB that are free."""
     from staging.storage.destination import expand
 
     try:
@@ -180,7 +180,7 @@ def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) 
                 os.fsync(file.fileno())
             free = shutil.disk_usage(folder).free / 2**30
         finally:
-            with suppress(OSError):  # of another rank that looks here, too
+            with suppress(OSError):  # another rank may be using the folder, too
                 for path in made:
                     path.rmdir()
     except InputError as error:
@@ -193,7 +193,7 @@ def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) 
 
 
 def judge(asked: Asked, seen: Sequence[Seen]) -> Verdict:
-    """What all ranks saw, against what was asked for."""
+    """Compare what all ranks saw with what was asked for."""
     nodes: dict[str, list[Seen]] = {}
     for each in seen:
         nodes.setdefault(each.node, []).append(each)
@@ -221,7 +221,7 @@ def judge(asked: Asked, seen: Sequence[Seen]) -> Verdict:
 
 
 def too_few(what: str, asked: int, found: Mapping[Seen, int]) -> list[str]:
-    """A line for the first rank that has too few of something, which says how many others have."""
+    """Return a line for the first rank that has too few of something; it also counts the other such ranks."""
     short = [(each, count) for each, count in found.items() if count < asked]
     if not short:
         return []
@@ -232,7 +232,7 @@ def too_few(what: str, asked: int, found: Mapping[Seen, int]) -> list[str]:
 
 
 def binding(node: str, members: Sequence[Seen], asked: Asked) -> list[str]:
-    """A note where ranks of a node may get into each other's way."""
+    """Return a note if the ranks of a node may get in each other's way."""
     sets = [set(each.cores) for each in members]
     everything = set().union(*sets)
     if len(members) < 2 or sum(len(each) for each in sets) == len(everything):

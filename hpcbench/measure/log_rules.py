@@ -1,4 +1,4 @@
-"""Faults against the MLPerf HPC rules that the official checker lets pass.
+"""Violations of the MLPerf HPC rules that the official checker lets pass.
 
 Source: mlcommons/training_policies, hpc_training_rules.adoc, version 3.0, and the behavior of mlperf_logging 4.1.
 """
@@ -19,15 +19,15 @@ PUBLISHED_SAMPLES = {"cosmoflow": (524288, 65536), "deepcam": (121266, 15158)}
 
 
 def check_rules(events: list[Event], benchmark: str, division: str, ruleset: str) -> tuple[list[str], list[str]]:
-    """Faults, and notes on what is unusual but allowed, in the log ``events``."""
+    """Return the faults in the log ``events``, and notes on what is unusual but allowed."""
     faults = [message for rule in RULES for message in rule(events)]
     notes: list[str] = []
     if division == "closed":
         faults += _closed_values(events, benchmark)
-    # The rounds before 3.0 did without: their logs often have no seed.
+    # Logs of the rounds before 3.0 often have no seed, so for them it is only a note.
     (faults if division == "closed" and ruleset == "3.0.0" else notes).extend(_seed(events))
     late = _after_stop(events)
-    # An open run may have no target; whether it met the published one is for the official checker to say.
+    # An open run may have no target; the official checker decides whether it met the published one.
     reached = _reached(events, _target(events, PUBLISHED_TARGETS.get(benchmark) if division == "closed" else None))
     if late and reached:
         notes.append(f"{late}; allowed, since the target was reached before")
@@ -117,14 +117,14 @@ RULES: tuple[Callable[[list[Event]], Iterator[str]], ...] = (_status, _order, _e
 
 
 def _after_stop(events: list[Event]) -> str:
-    """What was evaluated after ``run_stop``, in words; empty if nothing."""
+    """Say what was evaluated after ``run_stop``; empty if nothing was."""
     stop = _position(events, "run_stop")
     late = [event for event in events[stop + 1 :] if event.key in QUALITY_KEYS] if stop >= 0 else []
     return f"{late[0].key} in line {late[0].line} comes after run_stop" if late else ""
 
 
 def _target(events: list[Event], default: float | None) -> float | None:
-    """The target that the log names, the last one where a resumed run changed it, else ``default``."""
+    """The target that the log names (the last one if a resumed run changed it), else ``default``."""
     for event in reversed(events):
         if event.key in ("quality_target", "target_accuracy_reached") and isinstance(event.value, int | float):
             return float(event.value)
@@ -135,7 +135,7 @@ def _reached(events: list[Event], target: float | None) -> bool | None:
     """Whether a metric before ``run_stop`` reaches ``target``; unknown without a target or a metric."""
     stop = _position(events, "run_stop")
     before = events if stop < 0 else events[:stop]
-    # Some published logs write an error with its sign turned as accuracy too; the error then decides.
+    # Some published logs write an error with its sign reversed as accuracy, too; the error then decides.
     key = next((key for key in QUALITY_KEYS if any(event.key == key for event in before)), None)
     if key is None or target is None:
         return None
@@ -144,7 +144,7 @@ def _reached(events: list[Event], target: float | None) -> bool | None:
 
 
 def _position(events: list[Event], *keys: str) -> int:
-    """Place of the first event with one of ``keys``; -1 without any."""
+    """Index of the first event with one of ``keys``; -1 if there is none."""
     return next((place for place, event in enumerate(events) if event.key in keys), -1)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Largest memory that tensors took on ``device``, or that the process took where that is the CPU, in bytes."""
+    """Peak memory in bytes that tensors took on ``device``, or that the process took if ``device`` is the CPU."""
     if device.type == "cpu":
         return process_peak_bytes()
     import torch
@@ -23,7 +23,7 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Count the peak from now on. On the CPU this needs Linux; elsewhere the peak stays that of the whole process."""
+    """Restart the peak. On the CPU this needs Linux; on other systems the peak remains that of the whole process."""
     if device.type == "cpu":
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -38,7 +38,7 @@ def process_peak_bytes() -> int:
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
-    # Only a fallback: it is inherited from the process that started this one.
+    # Only a fallback: this value is inherited from the process that started this one.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

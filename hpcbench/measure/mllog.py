@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 BATCH, ERROR, ACCURACY = "global_batch_size", "eval_error", "eval_accuracy"
 TRAPS = (BATCH, ERROR, ACCURACY)
-"""The checker of reference convergence points looks for these words anywhere in a line, not only in its key."""
+"""The checker of reference convergence points matches these words anywhere in a line, not only in its key."""
 
 BEFORE_THE_CLOCK = ("cache_clear", "init_start", "init_stop", "run_start")
 """Events of the first process only: a resumed run does not log them again."""
 
 
 class RunLog:
-    """The log of one run, named after its events. Rank 0 writes (``enabled``), the other ranks only keep the clock.
+    """The log of one run; methods are named after its events. Rank 0 writes (``enabled``), others only keep the clock.
 
-    The system has every line when a method returns, and the disk when the next checkpoint is complete. After the
-    first ``run_stop`` nothing more is written. All methods may be called from any thread. They raise ``OSError`` when
-    the file cannot be written.
+    Every line has reached the operating system when a method returns, and the disk when the next checkpoint is
+    complete. After the first ``run_stop`` nothing more is written. All methods may be called from any thread. They
+    raise ``OSError`` if the file cannot be written.
     """
 
     def __init__(self, path: Path, enabled: bool = True, old: OldLog | None = None) -> None:
-        """Start a new log at ``path``, or go on after ``old`` (see ``resume``)."""
+        """Start a new log at ``path``, or continue after ``old`` (see ``resume``)."""
         self.path = path
         self.enabled = enabled
         self.resumed = old is not None and old.run_start_ms is not None
@@ -61,7 +61,10 @@ class RunLog:
 
     @classmethod
     def finished(cls, path: Path, end: FinishedLog) -> RunLog:
-        """The log of a run that has ended and only lacks its report: nothing more is written, the clock stands."""
+        """Return the log of a run that has ended and only lacks its report.
+
+        Nothing more is written, and the clock stays stopped.
+        """
         log = cls(path, enabled=False)
         log.run_start_ms, log.run_stop_ms = end.run_start_ms, end.run_stop_ms
         log.close()
@@ -76,14 +79,14 @@ class RunLog:
     def resume(cls, path: Path, enabled: bool = True, epoch: float | None = None, *, extend: bool = False) -> RunLog:
         """Continue the log at ``path`` after ``epoch``, that of the checkpoint's last evaluation; ``None`` keeps all.
 
-        The old log stays as ``mllog-part<k>.txt``. The new one holds its lines without an aborted run's ``run_stop``
-        and without later epochs, which are done again: the clock has kept running, and there is one ``run_start``.
-        Raises ``InputError`` where there is no log, or where it ends with success and is not to be extended.
+        The old log is kept as ``mllog-part<k>.txt``. The new one holds its lines without an aborted run's ``run_stop``
+        and without later epochs, which are repeated: the clock has kept running, and there is one ``run_start``.
+        Raises ``InputError`` if there is no log, or if it ends with success and is not to be extended.
         """
         return cls(path, enabled, open_resumed(path, epoch, write=enabled, extend=extend))
 
     def submission(self, config: RunConfig, application: Application) -> None:
-        """Who ran what, in which division."""
+        """Log who ran what, in which division."""
         submission = config.submission
         self._point("submission_benchmark", application.benchmark)
         self._point("submission_org", submission.org)
@@ -92,7 +95,7 @@ class RunLog:
         self._point("submission_platform", submission.platform or platform.node() or "unnamed")
 
     def cache_clear(self, value: str) -> None:
-        """``value`` says what was really done to the caches."""
+        """``value`` says what was actually done to the caches."""
         self._point("cache_clear", value)
 
     def init_start(self) -> None:
@@ -121,22 +124,22 @@ class RunLog:
         self._point("eval_samples", evaluation)
 
     def geometry(self, global_batch_size: int, nodes: int, accelerators_per_node: int, ranks: int) -> None:
-        """How large the run is; ``accelerators_per_node`` is 0 on CPUs."""
+        """Log the size of the run; ``accelerators_per_node`` is 0 on CPUs."""
         self._point(BATCH, global_batch_size)
         self._point("number_of_nodes", nodes)
         self._point("accelerators_per_node", accelerators_per_node)
         self._point("number_of_ranks", ranks)
 
     def seed(self, value: int) -> None:
-        """The seed that decides every random draw of the run."""
+        """The seed that determines every random draw of the run."""
         self._point("seed", value)
 
     def quality_target(self, value: float) -> None:
-        """The run's own target for its metric; the published one only in a closed run."""
+        """The run's own target for its metric; it is the published target only in a closed run."""
         self._point("quality_target", value)
 
     def hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Hyperparameters by their official keys."""
+        """Log hyperparameters under their official keys."""
         for key, value in values.items():
             self.event(key, value)
 
@@ -145,11 +148,11 @@ class RunLog:
         self._start("epoch_start", epoch_num=epoch)
 
     def epoch_stop(self, epoch: int) -> None:
-        """The epoch's training is over, and its evaluation if it has one."""
+        """The epoch's training, and its evaluation if it has one, are over."""
         self._end("epoch_stop", epoch_num=epoch)
 
     def eval_start(self, epoch: float) -> None:
-        """Evaluation over the whole validation set begins; within an epoch ``epoch`` is a fraction."""
+        """Evaluation over the whole validation set begins; ``epoch`` is a fraction within an epoch."""
         self._start("eval_start", epoch_num=epoch)
 
     def eval_stop(self, epoch: float) -> None:
@@ -161,7 +164,7 @@ class RunLog:
         self._log("POINT_IN_TIME", key, float(value), {"epoch_num": epoch})
 
     def event(self, key: str, value: Any, **metadata: Any) -> None:
-        """Anything else, such as ``learning_rate``, ``train_loss``, ``throughput`` or ``target_accuracy_reached``.
+        """Log anything else, such as ``learning_rate``, ``train_loss``, ``throughput`` or ``target_accuracy_reached``.
 
         Raises ``ValueError`` for a key that the official checkers would mistake for the batch size or the metric.
         """
@@ -172,11 +175,11 @@ class RunLog:
         self._point(key, value, **metadata)
 
     def run_stop(self, status: Status, reason: str = "", cause: Cause | None = None) -> None:
-        """The clock stops. Only the first call counts, from whichever thread; the log is closed.
+        """Stop the clock and close the log. Only the first call counts, from whichever thread.
 
-        The official log knows ``success`` and ``aborted``: a target not reached is the second, and ``reason`` says so.
-        On a full disk it takes the run folder's reserve; where even that fails, a run that is being aborted goes on
-        ending, so that the reason for it is not lost behind an ``OSError``.
+        The official log knows ``success`` and ``aborted``: a target that was not reached is ``aborted``, and ``reason``
+        says so. On a full disk the line uses the run folder's reserve; if even that fails, a run that is being aborted
+        continues to end, so that an ``OSError`` does not hide the reason for the abort.
         """
         with self._lock:
             if self._stopped:
@@ -197,7 +200,7 @@ class RunLog:
                 self.close()
 
     def elapsed_s(self) -> float:
-        """Seconds since ``run_start``, up to now or ``run_stop``; 0 before. Interruptions count."""
+        """Return the seconds from ``run_start`` to now or ``run_stop``; 0 before it. Interruptions count."""
         if self.run_start_ms is None:
             return 0.0
         return ((self.run_stop_ms or self._now_ms()) - self.run_start_ms) / 1e3
@@ -206,7 +209,7 @@ class RunLog:
         """Close the file. Nothing is written afterwards."""
         with self._lock:
             self._stopped = True
-            with contextlib.suppress(OSError):  # every line was flushed, or its error raised, when it was written
+            with contextlib.suppress(OSError):  # each line was flushed, or its error raised, when it was written
                 self._handler.close()
 
     def _point(self, key: str, value: Any, **metadata: Any) -> None:
@@ -234,13 +237,13 @@ class RunLog:
                 return
             value = _plain(value)
             metadata = _plain(metadata)
-            json.dumps([value, metadata])  # MLLogger would write a line that no parser reads
+            json.dumps([value, metadata])  # raises where MLLogger would write a line that no parser reads
             write = {
                 "INTERVAL_START": self._writer.start,
                 "INTERVAL_END": self._writer.end,
                 "POINT_IN_TIME": self._writer.event,
             }[kind]
-            with cheap_frame_lookups():  # MLLogger looks for its caller, too
+            with cheap_frame_lookups():  # MLLogger looks up its caller, too
                 write(key=key, value=value, metadata={**_caller(), **metadata}, time_ms=now)
             self._handler.raise_error()
 
@@ -254,13 +257,13 @@ def _writer(handler: logging.FileHandler) -> MLLogger:
     # A logger of our own, outside logging's registry: nothing leaks from one run of a process into the next.
     logger = logging.Logger("hpcbench.mllog", logging.INFO)
     logger.addHandler(handler)
-    # MLLogger warns when file and lineno are given; they are, since its own would name absolute paths.
+    # MLLogger warns if file and lineno are given. They are given, since its own would name absolute paths.
     logger.addFilter(lambda record: record.levelno == logging.INFO)
     return MLLogger(logger=logger)
 
 
 class _StrictFileHandler(logging.FileHandler):
-    """Keeps the error that a write met, where logging would print it and MLLogger pass over it."""
+    """Keeps the error of a failed write, which logging would print and MLLogger would ignore."""
 
     error: BaseException | None = None
 
@@ -278,7 +281,7 @@ _NEVER = object()
 
 
 def _caller() -> dict[str, Any]:
-    """File and line that called into this module, the file by its module's name: no path of a machine."""
+    """File and line that called into this module; the file is given by its module's name, not by a machine's path."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
@@ -287,7 +290,7 @@ def _caller() -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with text that no checker can mistake for another line or key."""
+    """Return ``value`` with its text changed so that no checker can mistake it for another line or key."""
     if isinstance(value, str):
         for trap in TRAPS:
             value = value.replace(trap, trap.replace("_", " "))

@@ -1,4 +1,4 @@
-"""What a resumed run keeps of its log: the clock keeps running, work that is done again is logged once."""
+"""What a resumed run keeps of its log: the clock keeps running, and work that is repeated is logged once."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class OldLog:
     """What a run's log held when the run was resumed."""
 
     run_start_ms: int | None
-    """When the clock started; unset where the run ended before it."""
+    """When the clock started; unset if the run ended before that."""
     last_ms: int
     """When the last line was written."""
     values: dict[str, Any]
     """Values of the lines without an epoch, by key."""
     epoch: float
-    """Last epoch that was kept, or the part of one at its last evaluation."""
+    """Last epoch that was kept, or the fraction of an epoch at its last evaluation."""
     dropped: int
-    """Lines that were not kept: ``run_stop``, later epochs, a line cut off."""
+    """Lines that were not kept: ``run_stop``, later epochs, a truncated line."""
     part: str
     """File name under which the old log was kept."""
 
 
 @dataclass(frozen=True)
 class FinishedLog:
-    """The end of a log whose run came to its end, and was not interrupted."""
+    """The end of a log whose run ended without being interrupted."""
 
     run_start_ms: int
     run_stop_ms: int
@@ -42,11 +42,11 @@ class FinishedLog:
     """``target``, ``epochs`` or ``steps``."""
     success: bool
     target: float | None
-    """The quality that the run had to reach, where it had to."""
+    """The quality that the run had to reach, if it had a target."""
 
 
 def read_finished(path: Path) -> FinishedLog | None:
-    """How the run of the log at ``path`` ended in order; ``None`` where it did not, or there is no log."""
+    """Return how the run logged at ``path`` ended; ``None`` if it did not end in order, or if there is no log."""
     if not path.is_file():
         return None
     events, _ = parse_events(path.read_text(encoding="utf-8", errors="replace").split("\n"))
@@ -63,8 +63,8 @@ def read_finished(path: Path) -> FinishedLog | None:
 def open_resumed(path: Path, epoch: float | None, write: bool = True, extend: bool = False) -> OldLog:
     """Rewrite the log at ``path`` for a run that continues after ``epoch``, keeping the old one beside it.
 
-    With ``write=False`` (ranks other than 0) nothing is changed. Raises ``InputError`` for a missing log, and for one
-    that ends with success unless the run is to ``extend`` it.
+    With ``write=False`` (ranks other than 0) nothing is changed. Raises ``InputError`` if the log is missing, or if it
+    ends with success and the run is not to ``extend`` it.
     """
     if not path.is_file():
         raise InputError(f"{path} does not exist, so there is no run to resume; leave out --resume")

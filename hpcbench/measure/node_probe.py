@@ -1,4 +1,4 @@
-"""A short look at the speed of every rank before a run: a matrix product, and an all-reduce among all."""
+"""A short measurement of the speed of every rank before a run: a matrix product, and an all-reduce among all ranks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ REDUCED_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What one rank saw: medians over some repeats, the first left out."""
+    """What one rank measured: medians over some repeats, without the first."""
 
     gemm_dtype: str
-    """Of the matrices: ``float32``, on an accelerator ``bfloat16``."""
+    """Of the matrices: ``float32``, or ``bfloat16`` on an accelerator."""
     gemm_flops: float
     """Floating-point operations per second of their product."""
     all_reduce_s: float | None
-    """Of 16 MiB over all ranks; unset for a single one."""
+    """Of 16 MiB over all ranks; unset for a single rank."""
 
 
 def probe(group: Group, device: torch.device) -> ProbeResult:
@@ -49,7 +49,7 @@ def probe(group: Group, device: torch.device) -> ProbeResult:
 
 
 def timed(work: Callable[[], object], device: torch.device, before: Callable[[], None] = lambda: None) -> float:
-    """Median seconds of ``work``, to its end on the device."""
+    """Return the median seconds of ``work``, until it has ended on the device."""
     import torch
 
     def finish() -> None:

@@ -24,7 +24,7 @@ class DeviceInterval:
 
 @dataclass(frozen=True)
 class Settled:
-    """What ``settle`` found: where device time lies on the host's clock, and what of it the host waited for."""
+    """Result of ``settle``: where device time lies on the host's clock, and how much of it the host waited for."""
 
     event: Any
     now: float
@@ -32,28 +32,28 @@ class Settled:
     """Seconds charged to phases per second of the device; less than 1 where the host was slower than the device."""
 
     def time_of(self, event: Any) -> float:
-        """When an event before this one happened, on the host's clock."""
+        """Return when an earlier event happened, on the host's clock."""
         return self.now - float(event.elapsed_time(self.event)) / 1e3
 
 
 class Phases:
-    """Phases of a run, with the sum of the wall time.
+    """Phases of a run, which add up to the wall time.
 
-    On an accelerator the host only queues work: its own spans of a step are short, and the wait for the device falls
-    to whoever looks first. So the phases of a step are bracketed by device events too, and ``settle`` (called where
-    the host waits for the device anyway) divides the time of waiting as the device divided its work. The time that the
-    host waited for other hosts meanwhile is divided with it.
+    On an accelerator the host only queues work: its own spans of a step are short, and the phase that first reads a
+    result bears the whole wait for the device. So the phases of a step are bracketed by device events, too, and
+    ``settle`` (called where the host waits for the device anyway) divides the waiting time as the device divided its
+    work. The time that the host meanwhile waited for other hosts is divided with it.
     """
 
     def __init__(self, timer: PhaseTimer, device: torch.device, *, in_step: bool = True) -> None:
-        """``in_step``: whether steps begin at once; else what happens outside of ``steps`` is a part of none."""
+        """``in_step``: whether steps begin at once; if not, what happens outside ``steps`` is not part of any step."""
         self.timer = timer
         self.device = device
         self.asynchronous = device.type != "cpu"
         self.in_step = in_step
-        """Whether what happens now is a part of training: of a step, or between two."""
+        """Whether what happens now is part of training: in a step, or between two."""
         self.on_settled: list[Callable[[Settled], None]] = []
-        """Who reads the times of its own events at each ``settle`` that waited for the device."""
+        """Callbacks that read the times of their own events at each ``settle`` that waited for the device."""
         self._open: list[str] = []
         self._unsettled = False
         """Whether there were events since the last ``settle``."""
@@ -64,7 +64,7 @@ class Phases:
 
     @contextmanager
     def steps(self) -> Iterator[None]:
-        """The steps of a training, and what lies between them."""
+        """Enclose the steps of a training, and what lies between them."""
         before, self.in_step = self.in_step, True
         try:
             yield
@@ -88,19 +88,19 @@ class Phases:
             self.in_step = before
 
     def begin_message(self) -> DeviceInterval:
-        """The device waits for a message from here on; may be called by autograd's thread, whose stream counts."""
+        """The device waits for a message from now on; autograd's thread may call this, and its stream then counts."""
         return DeviceInterval(self._open[-1] if self._open else "", self.event())
 
     def end_message(self, interval: DeviceInterval) -> None:
-        """The device goes on: the time since then is communication, and none of the phase around it."""
+        """The device continues: the time since ``begin_message`` is communication, not part of the phase around it."""
         interval.end = self.event()
         self._inner.append(interval)
 
     @contextmanager
     def host_wait(self) -> Iterator[None]:
-        """The host waits for those of other ranks, while its device works or waits for theirs.
+        """The host waits for other ranks' hosts, while its device works or waits for their devices.
 
-        It is waiting, of which ``settle`` takes away what the device was busy for.
+        The time counts as waiting; ``settle`` takes off the time for which the device was busy.
         """
         if not self.in_step:
             yield
@@ -111,7 +111,7 @@ class Phases:
         self._host_waited += self.timer.now() - began
 
     def charge_to_init(self) -> None:
-        """What steps have taken so far is initialisation, such as passes on made-up samples before the first step."""
+        """Charge steps so far to initialisation, such as passes on made-up samples before the first step."""
         self._host_waited, self._unsettled = 0.0, False
         self._events.clear()
         self._inner.clear()
@@ -120,7 +120,7 @@ class Phases:
             self.timer.move(name, "init", taken.get(name, 0.0))
 
     def settle(self) -> None:
-        """Wait for the device, and divide the host's seconds since the last call as the device's events say."""
+        """Wait for the device, and divide the host's waiting since the last call as the device divided its work."""
         host_waited, self._host_waited = self._host_waited, 0.0
         if not self._unsettled:
             return
@@ -154,7 +154,7 @@ class Phases:
             read(settled)
 
     def event(self) -> Any:
-        """An event on the current stream of the device."""
+        """Record and return an event on the current stream of the device."""
         event = torch.Event(device=self.device, enable_timing=True)
         event.record()
         self._unsettled = True

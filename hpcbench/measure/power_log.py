@@ -1,7 +1,7 @@
 """The power log of a node, for a submission: its mean power over each second, from its energy counters.
 
 Format: lines ``power_measurement_start``, ``power_reading`` (W), ``power_measurement_stop`` of an official log, in
-``power/node_<j>.txt`` (MLPerf training policies, power measurement). A reading is of the time since the one before.
+``power/node_<j>.txt`` (MLPerf training policies, power measurement). A reading covers the time since the previous one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from typing import Any, TextIO
 from hpcbench.measure.energy import Absent, EnergyMeter
 
 POWER = "power"
-"""The folder of a run with its power logs."""
+"""The folder within a run folder that holds its power logs."""
 START, READING, STOP = "power_measurement_start", "power_reading", "power_measurement_stop"
 SOURCE, COVERS = "source", "covers"
 """Metadata of the first line: which counters were read, and the parts of a node that they count."""
 FLUSH_S = 10.0
-"""A run that dies leaves a log up to then; a shared file system is written to no more often."""
+"""Seconds between flushes: a shared file system is written to no more often, and a run that dies leaves a log up to
+the last flush."""
 
 
 def set_power_aside(run_folder: Path) -> None:
-    """Rename the power logs of an earlier attempt to ``power-part<k>``: a run's power log is of one attempt."""
+    """Rename the power logs of an earlier attempt to ``power-part<k>``: a run's power log covers one attempt."""
     if (run_folder / POWER).is_dir():
         number = next(k for k in itertools.count(1) if not (run_folder / f"{POWER}-part{k}").exists())
         (run_folder / POWER).rename(run_folder / f"{POWER}-part{number}")
@@ -36,8 +37,8 @@ def set_power_aside(run_folder: Path) -> None:
 class PowerLog:
     """Writes the power of a node to ``path`` while its ``meter`` counts; one rank does it for the node.
 
-    Nothing is written where the energy is not known from the start. A reading that can't be had is left out: the next
-    one is of the whole time. Where the energy is not known at the end, or the file can't be written, the log has no
+    Nothing is written if the energy is not known from the start. A reading that fails is left out, and the next one
+    covers the whole time. If the energy is not known at the end, or the file cannot be written, the log has no
     ``power_measurement_stop``; ``trouble`` says why.
     """
 
@@ -52,7 +53,7 @@ class PowerLog:
         self._thread = threading.Thread(target=self._watch, name="power", daemon=True)
 
     def start(self) -> None:
-        """Begin, with the meter just started."""
+        """Begin the log; the meter must just have started."""
         energy = self._meter.read()
         if isinstance(energy, Absent):
             self.trouble = energy.reason
@@ -70,7 +71,7 @@ class PowerLog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what was drawn since the last reading, and end; while the meter still counts."""
+        """Write the power since the last reading, and end the log; call it while the meter still counts."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -84,20 +85,20 @@ class PowerLog:
         self._file = None
 
     def sample(self) -> None:
-        """Write the mean power since the last reading. What the thread does."""
+        """Write the mean power since the last reading, as the thread does."""
         energy, now = self._meter.read(), self._clock()
         if isinstance(energy, Absent):
             self.trouble = energy.reason
             return
         self.trouble = ""
-        if self._at_ms(now) == self._at_ms(self._read_at):  # a reading of no time
+        if self._at_ms(now) == self._at_ms(self._read_at):  # a reading that covers no time
             return
         watts = (energy.joules - self._joules) / (now - self._read_at)
         self._read_at, self._joules = now, energy.joules
         self._write("POINT_IN_TIME", READING, round(watts, 3), {})
 
     def _at_ms(self, now: float) -> int:
-        """Milliseconds since 1970, by a clock that nobody sets."""
+        """Milliseconds since 1970, by a clock that is never adjusted."""
         return self._started_ms + int((now - self._started) * 1e3)
 
     def _write(self, kind: str, key: str, value: float | None, metadata: dict[str, Any]) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 STAT = Path("/proc/self/stat")
 START_TIME = 19
-"""Place of ``starttime`` in ``STAT`` behind the name of the program: clock ticks from boot to the start."""
+"""Index of ``starttime`` in ``STAT`` after the name of the program: clock ticks from boot to the start."""
 
 
 def process_age_s() -> float:
-    """Seconds since this process was started, to a clock tick, which is 10 ms.
+    """Return the seconds since this process started, to within a clock tick, which is 10 ms.
 
-    Linux counts the start from its boot, and so does the clock that is read here. ``psutil`` adds it to the time of the
-    boot, which the kernel tells in whole seconds, so that its answer is up to a second off.
+    Linux counts the start time from boot, as does the clock that is read here. ``psutil`` adds it to the time of boot,
+    which the kernel gives in whole seconds, so its answer is up to a second off.
     """
     try:
         ticks = int(STAT.read_text(encoding="utf-8").rpartition(")")[2].split()[START_TIME])

@@ -15,13 +15,13 @@ LEAST_BLOCKS = 3
 
 @dataclass(frozen=True)
 class RatioOfSums:
-    """The ratio, infinite where its denominator is not above zero, and its 95 % interval."""
+    """The ratio, infinite if its denominator is not above zero, and its 95 % interval."""
 
     value: float
     low: float
-    """0 where there is no lower bound."""
+    """0 if there is no lower bound."""
     high: float
-    """Infinite where the denominator may be zero."""
+    """Infinite if the denominator may be zero."""
 
     @property
     def bounded(self) -> bool:
@@ -30,11 +30,11 @@ class RatioOfSums:
 
 
 def ratio_of_sums(numerators: Sequence[float], denominators: Sequence[float]) -> RatioOfSums | None:
-    """Sum of ``numerators`` over sum of ``denominators``, which are measured together, in the order of the steps.
+    """Divide the sum of ``numerators`` by that of ``denominators``, measured together, in the order of the steps.
 
     The interval is Fieller's ("Some problems in interval estimation", Journal of the Royal Statistical Society B 16,
     1954), from the sums of up to 20 blocks of consecutive steps, since neighbours may depend on each other. A ratio
-    below 0 counts as 0. ``None`` without measurements; of fewer than three the interval is open at both ends.
+    below 0 counts as 0. Returns ``None`` without measurements; with fewer than three the interval is open at both ends.
     """
     if not len(numerators):
         return None
@@ -53,7 +53,7 @@ def ratio_of_sums(numerators: Sequence[float], denominators: Sequence[float]) ->
     a, b, c = below**2 - var_below, above * below - shared, above**2 - var_above
     inside = b**2 - a * c
     if a <= 0 or below < 0:
-        # The denominator may be zero, so ratios without a bound are held; those that are not lie below the others.
+        # The denominator may be zero, so the interval contains unbounded ratios; those excluded lie below the others.
         low = (b - math.sqrt(inside)) / a if a < 0 < inside and below > 0 else 0.0
         return RatioOfSums(value, max(0.0, low) if low <= value else 0.0, math.inf)
     half = math.sqrt(max(0.0, inside))

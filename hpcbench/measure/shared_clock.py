@@ -1,8 +1,8 @@
-"""The monotonic clocks of all nodes on one scale, so that times of arrival on different nodes can be compared.
+"""The monotonic clocks of all nodes on one scale, so that arrival times on different nodes can be compared.
 
-Ranks of one machine read the same clock. The offset between two machines is that of the round trip, of some, that took
-least time: the answer is taken to be read in its middle (Cristian, "Probabilistic clock synchronization", 1989). One
-rank of each machine measures, along a binomial tree, so that n machines need log2(n) rounds, whose errors add up.
+Ranks of one machine read the same clock. The offset between two machines is taken from the fastest of several round
+trips: the answer is assumed to be read at its midpoint (Cristian, "Probabilistic clock synchronization", 1989). One
+rank of each machine measures, along a binomial tree, so n machines need log2(n) rounds, whose errors add up.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ TIME_NAMESPACE = Path("/proc/self/ns/time")
 
 
 class SharedClock:
-    """Brings times of this rank's ``clock`` to the scale of rank 0's machine; made by all ranks of ``group`` together.
+    """Converts times of this rank's ``clock`` to the scale of rank 0's machine.
 
-    ``machine`` names what has one monotonic clock. The offsets are measured at construction and by every ``measure``;
-    between two measurements they are taken to drift evenly.
+    All ranks of ``group`` construct it together. ``machine`` names a machine with one monotonic clock. The offsets are
+    measured at construction and by every ``measure``; between two measurements they are assumed to drift evenly.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class SharedClock:
         """The rank of each machine that measures."""
         self._place = machines.index(names[group.rank])
         self._points = [(0.0, 0.0)]
-        """When the offset was measured, and what it was: the last two times."""
+        """When the offset was measured and what it was, for the last two measurements."""
         self.measure()
 
     def measure(self) -> None:
-        """Measure the offsets anew; collective. Ranks of one machine have none, and send nothing."""
+        """Measure the offsets again; collective. If all ranks share one machine there are none, and nothing is sent."""
         if len(self._leaders) == 1:
             return
         offsets = self._measured()
@@ -52,7 +52,7 @@ class SharedClock:
             self._points = self._points[1:]
 
     def common(self, times: torch.Tensor) -> torch.Tensor:
-        """Times of this rank's clock, in seconds, as rank 0's machine would have read them."""
+        """Convert times of this rank's clock, in seconds, to what rank 0's machine would have read."""
         (first, before), (last, offset) = self._points[0], self._points[-1]
         drift = (offset - before) / (last - first) if last > first else 0.0
         return times + offset + (times - last) * drift
@@ -75,7 +75,7 @@ class SharedClock:
         return offsets
 
     def _ask(self, rank: int) -> float:
-        """What to add to this clock to have that of ``rank``."""
+        """Seconds to add to this clock to get that of ``rank``."""
         shortest, offset = float("inf"), 0.0
         told = torch.zeros(1, dtype=torch.float64)
         for _ in range(ROUND_TRIPS):
@@ -95,12 +95,12 @@ class SharedClock:
 
 
 def parent_of(place: int) -> int:
-    """The place above in a binomial tree: without the highest bit."""
+    """Return the parent's place in a binomial tree: ``place`` without its highest bit."""
     return place - (1 << (place.bit_length() - 1))
 
 
 def machine_name() -> str:
-    """What the processes have in common that read one monotonic clock."""
+    """Return a name that all processes which read one monotonic clock share."""
     try:
         return f"{BOOT_ID.read_text().strip()} {TIME_NAMESPACE.readlink()}"
     except OSError:

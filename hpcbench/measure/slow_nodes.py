@@ -1,19 +1,19 @@
 """Which nodes of a run were slower than the others, from what its ranks measured.
 
-Of each figure the nodes are tested by the generalized extreme Studentized deviate test (Rosner, "Percentage points for
+For each figure the nodes are tested by the generalized extreme Studentized deviate test (Rosner, "Percentage points for
 a generalized ESD many-outlier procedure", Technometrics 25, 1983), from which neither one slow node nor many can hide.
 Nodes are set aside one by one, the furthest from the mean first. Each is compared by Student's t with those that are
 left, and all up to the last significant one are outliers. The level is Bonferroni's over nodes, sides and figures.
 
-Few nodes do not tell how far they scatter, so the variance of those that are left is moderated by what healthy nodes
-usually have (``USUAL``; Smyth, "Linear models and empirical Bayes methods", Stat. Appl. Genet. Mol. Biol. 3, 2004). Of
-hundreds of nodes some are far out by heavy tails alone, so the tails are looked at, too (``_tail_bounds``).
+A few nodes do not show how far nodes scatter, so the variance of those that are left is moderated by what healthy nodes
+usually have (``USUAL``; Smyth, "Linear models and empirical Bayes methods", Stat. Appl. Genet. Mol. Biol. 3, 2004).
+Among hundreds of nodes heavy tails alone put some far out, so the tails are examined, too (``_tail_bounds``).
 
-By simulation, with all three figures measured: of jobs of fewer than 64 healthy nodes that scatter normally at most 5 %
-name one at a scatter of 1 to 2 %, and at most 8 % at 3 % (on 6 to 16 nodes). A job of 512 names 0.3 on average, and 0.7
-where its scatter of 1 % has the tails of Student's t with 4 degrees of freedom. A node that is 10 % slower in one
-figure is found in 90 % of jobs from 4 nodes on where they scatter by 1 %, from 8 where by 1.5 %; in 67 % on 3 nodes at
-1 %; at 2 % in 80 to 90 % on 64 to 512 nodes, and one that is slower in all three figures in over 95 %.
+In simulations with all three figures measured: of jobs of fewer than 64 healthy nodes that scatter normally, at most
+5 % name a node at a scatter of 1 to 2 %, and at most 8 % at 3 % (on 6 to 16 nodes). A job of 512 names 0.3 on average,
+and 0.7 if its scatter of 1 % has the tails of Student's t with 4 degrees of freedom. A node that is 10 % slower in one
+figure is found in 90 % of jobs of 4 nodes or more that scatter by 1 %, and of 8 or more that scatter by 1.5 %; in 67 %
+on 3 nodes at 1 %; at 2 % in 80 to 90 % on 64 to 512 nodes, and in over 95 % if it is slower in all three figures.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 FALSE_NODES = 1024
-"""One healthy node of so many is named on average, where figures scatter normally."""
+"""On average one healthy node in this many is named, if figures scatter normally."""
 LEVELS = (0.05, 0.5)
-"""Least and greatest chance that a job of healthy nodes names one: few nodes are few, and so many are no reason."""
+"""Least and greatest chance that a job of healthy nodes names one, however few or many nodes it has."""
 EXPECTED = 0.5
-"""Healthy nodes that a job names on average where tails are heavier than the normal's."""
+"""Healthy nodes that a job names on average if the tails are heavier than the normal's."""
 LEAST = 0.05
-"""So much slower than the median a node is at least that is named: deviations of quiet machines are tiny."""
+"""A node is named only if it is at least this much slower than the median: deviations of quiet machines are tiny."""
 LEAST_NODES = 3
 USUAL, WEIGHT = 0.0175, 4
 """Scatter of healthy nodes, as a part of their figure (1 to 3 %), and the degrees of freedom that this counts for."""
 MOST = 3
-"""At most one node of so many is an outlier."""
+"""At most one node in this many is an outlier."""
 TAIL_NODES = 50
-"""With fewer nodes tails cannot be told."""
+"""With fewer nodes the tails cannot be determined."""
 FREEDOMS = (math.inf, 40.0, 30.0, 20.0, 15.0, 12.0, 10.0, 8.0, 7.0, 6.0, 5.0, 4.5, 4.0, 3.5, 3.0, 2.5, 2.0)
-"""Degrees of freedom of Student's t among which the tails' are sought; infinite is the normal."""
+"""Degrees of freedom of Student's t that are tried for the tails; infinite is the normal."""
 HEAVIER = 2.7
-"""Twice the gain in log-likelihood from which tails are heavy: a likelihood ratio test at 5 %, one-sided."""
+"""Twice the gain in log-likelihood from which tails count as heavy: a likelihood ratio test at 5 %, one-sided."""
 FIGURES = {
     "compute_s": ("computes a step", 1),
     "gemm_flops": ("multiplies matrices", -1),
     "all_reduce_s": ("takes part in an all-reduce", 1),
 }
-"""Figures of a rank: what it does in words, and whether more (1) or less (-1) of it is slow."""
+"""Figures of a rank: what the rank does, in words, and whether more (1) or less (-1) of the figure is slow."""
 
 
 def slow_nodes(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for every node and figure that is slow, worst first; ``ranks`` are rows of ``ranks.csv``.
+    """Return a sentence for every node and figure that is slow, worst first; ``ranks`` are rows of ``ranks.csv``.
 
-    A node's figure is the median over its ranks. It is slow where it is an outlier, is 5 % beyond the median of the
-    nodes, and is beyond the bound that heavy tails set. Below three nodes nobody can say which of them is slow.
+    A node's figure is the median over its ranks. It is slow if it is an outlier, is 5 % beyond the median of the nodes,
+    and is beyond the bound that heavy tails set. With fewer than three nodes nobody can say which of them is slow.
     """
     by_figure = {
         name: {node: value**sign for node, value in by_node(ranks, name).items()} for name, (_, sign) in FIGURES.items()
@@ -82,9 +82,9 @@ def slow_nodes(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def outliers(ratios: Floats, level: float) -> npt.NDArray[np.bool_]:
-    """The outliers on both sides among ``ratios`` (n,), which are otherwise normal about 1: Rosner's test at ``level``.
+    """Mark the outliers on both sides among ``ratios`` (n,), otherwise normal about 1: Rosner's test at ``level``.
 
-    The t statistic of a value against the others is compared here, of which Rosner's R_i is a function.
+    It compares the t statistic of a value against the others; Rosner's R_i is a function of this statistic.
     """
     from hpcbench import probability  # no rank needs SciPy before its run has ended
 
@@ -108,12 +108,12 @@ def outliers(ratios: Floats, level: float) -> npt.NDArray[np.bool_]:
 
 
 def _tail_bounds(figures: Sequence[Floats]) -> list[float]:
-    """How far beyond the median, as a part of it, healthy nodes reach by heavy tails; per figure, 0 where they do not.
+    """How far beyond the median, as a fraction of it, heavy tails take healthy nodes; per figure, 0 if they do not.
 
-    The nodes faster than the median hold no slow ones, and healthy nodes are taken to scatter alike on both sides. To
-    them, over all figures, Student's t is fitted by maximum likelihood, its scale in each figure by their median. The
-    bound is passed by ``EXPECTED`` healthy nodes in a job. Without ``TAIL_NODES``, and unless the fit is better than
-    the normal's by more than chance, there is none.
+    The nodes faster than the median include no slow ones, and healthy nodes are assumed to scatter alike on both sides.
+    Student's t is fitted to the faster nodes of all figures by maximum likelihood, with its scale in each figure set by
+    their median. ``EXPECTED`` healthy nodes in a job pass the bound. There is none with fewer than ``TAIL_NODES``
+    nodes, or if the fit is not better than the normal's by more than chance.
     """
     from hpcbench import probability
 
@@ -137,12 +137,12 @@ def _tail_bounds(figures: Sequence[Floats]) -> list[float]:
 
 
 def by_node(ranks: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
-    """The median over the ranks of each node that know the figure; a sum over steps counts per step."""
+    """Return each node's median over the ranks that know the figure; a sum over steps counts per step."""
     found: dict[str, list[float]] = {}
     for rank in ranks:
         value = rank.get(name)
         if name == "compute_s" and value is not None:
             value = value / rank["steps"] if rank["steps"] else None
-        if value is not None and value > 0:  # in a table that was read, what is unset is not a number
+        if value is not None and value > 0:  # in a table read from a file, an unset value is NaN
             found.setdefault(str(rank["node"]), []).append(float(value))
     return {node: median(values) for node, values in found.items()}

@@ -1,4 +1,4 @@
-"""What the steps of a rank take once it is warm: wall time, its phases, processor time and energy."""
+"""What the steps of a warm rank take: wall time, its phases, processor time and energy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def processor_s() -> float:
 
 @dataclass(frozen=True)
 class Mark:
-    """Where the clocks of a rank stand."""
+    """The readings of a rank's clocks at one moment."""
 
     steps: int
     wall_s: float
@@ -40,10 +40,10 @@ class Mark:
 
 @dataclass
 class StepTimes:
-    """Sums over the optimizer steps after ``warmup_steps``, between ``begin`` and ``end``, which may come again.
+    """Sums over the optimizer steps after ``warmup_steps``, between ``begin`` and ``end``, which may be called again.
 
-    Evaluations and checkpoints are not to lie between the two. ``joules`` gives the energy so far, or nothing. With
-    ``communication`` the end of the warm-up is collective, and its seconds are told by kind.
+    Evaluations and checkpoints must not lie between the two. ``joules`` returns the energy so far, or ``None``. With
+    ``communication`` the end of the warm-up is collective, and the seconds of communication are recorded by kind.
     """
 
     phases: Phases
@@ -58,10 +58,10 @@ class StepTimes:
     wall_s: float = 0.0
     phases_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEP_PHASES, 0.0))
     messages_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(MESSAGE_KINDS, 0.0))
-    """What ``communication`` of ``phases_s`` consists of, by kind of message."""
+    """The parts of ``communication`` in ``phases_s``, by kind of message."""
     cpu_s: float = 0.0
     energy_j: float | None = 0.0
-    """Unset once a reading was."""
+    """Unset once a reading was unset."""
     _since: Mark | None = None
 
     def begin(self) -> None:
@@ -70,7 +70,7 @@ class StepTimes:
             self._since = self._start()
 
     def step(self, samples: int) -> None:
-        """A step of so many samples is done."""
+        """A step of ``samples`` samples is done."""
         if self._since is not None:
             self.steps += 1
             self.samples += samples
@@ -84,7 +84,7 @@ class StepTimes:
             self._since = self._start()
 
     def end(self) -> None:
-        """No step follows for a while. The device must have been waited for, and ``communication`` settled."""
+        """No step follows for a while. Before this call, wait for the device and settle ``communication``."""
         since, self._since = self._since, None
         if since is None or since.steps == self.steps:
             return
@@ -100,7 +100,7 @@ class StepTimes:
         self.energy_j = self.energy_j + now.joules - since.joules if known else None  # type: ignore[operator]
 
     def _start(self) -> Mark:
-        cpu_s, joules = self.processor(), self.joules()  # first, since they take a while, which is of no step
+        cpu_s, joules = self.processor(), self.joules()  # first: they take a while, which belongs to no step
         return Mark(self.steps, self.clock(), self.phases.timer.totals(), self._messages(), cpu_s, joules)
 
     def _messages(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The description of the system in the form of an MLPerf submission, filled from the machine where it can be."""
+"""The system description of an MLPerf submission, filled in from the machine where possible."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ PACKAGES = ("torch", "lightning-fabric", "lightning", "numpy", "scipy", "h5py", 
 
 
 def system_description(config: RunConfig, nodes: int = 1, storage: Path | None = None) -> dict[str, Any]:
-    """The 33 keys that ``mlperf_logging.system_desc_checker`` wants for ``hpc``, rules 3.0.0.
+    """Return the 33 keys that ``mlperf_logging.system_desc_checker`` requires for ``hpc``, rules 3.0.0.
 
-    All values are strings, but for ``other_software_stack``, which maps names to versions. What the machine does not
-    tell is an empty string, to be filled by hand. ``storage`` is the folder whose filesystem is described; the
-    dataset's, else the current one. Counts are per node, but for processor cores, which are per processor.
+    All values are strings except ``other_software_stack``, which maps names to versions. What the machine does not
+    report is an empty string, to be filled in by hand. ``storage`` is the folder whose filesystem is described: by
+    default the dataset's, else the current one. Processors and accelerators are counted per node, cores and vCPUs per
+    processor.
     """
     submission = config.submission
     return {
@@ -57,7 +58,7 @@ def processor() -> dict[str, str]:
     sockets = int(cpu.get("Socket(s)", "1")) if cpu.get("Socket(s)", "1").isdigit() else 1
     clock = psutil.cpu_freq()
     megahertz = (clock.max or clock.current) if clock else 0.0
-    # "L2 cache" or, below "Caches (sum of all)", "L2".
+    # "L2 cache" or, under "Caches (sum of all)", "L2".
     caches = [f"{name.split()[0]} {size}" for name, size in cpu.items() if re.fullmatch(r"L\d[di]?( cache)?", name)]
     return {
         "host_processors_per_node": str(sockets),
@@ -71,7 +72,7 @@ def processor() -> dict[str, str]:
 
 
 def memory_and_storage(folder: Path) -> dict[str, str]:
-    """Keys that describe memory, and the filesystem of ``folder`` or of its nearest parent that exists."""
+    """Keys that describe memory, and the filesystem of ``folder`` or of its nearest existing parent."""
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -84,7 +85,7 @@ def memory_and_storage(folder: Path) -> dict[str, str]:
 
 
 def filesystem(folder: Path) -> str:
-    """Type of the filesystem that holds ``folder``, such as ``ext4``, ``lustre`` or ``tmpfs``; empty if unknown."""
+    """Return the type of the filesystem of ``folder``, such as ``ext4``, ``lustre`` or ``tmpfs``; empty if unknown."""
     mounts: list[tuple[int, str]] = []
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -95,7 +96,7 @@ def filesystem(folder: Path) -> str:
 
 
 def networking(root: Path = Path("/sys/class")) -> str:
-    """Network interfaces with their speed: InfiniBand ports, and Ethernet that is a real device and up."""
+    """Network interfaces with their speed: InfiniBand ports, and Ethernet interfaces that are real devices and up."""
     found = []
     for rate in sorted(root.glob("infiniband/*/ports/*/rate")):
         with contextlib.suppress(OSError):
@@ -109,7 +110,7 @@ def networking(root: Path = Path("/sys/class")) -> str:
 
 
 def accelerator() -> dict[str, str]:
-    """Keys that describe the accelerators that torch finds, of whichever kind."""
+    """Keys that describe the accelerators that torch finds, of any kind."""
     import torch
 
     found = {
@@ -131,12 +132,15 @@ def accelerator() -> dict[str, str]:
         properties = torch.get_device_module(device).get_device_properties(0)
         found["accelerator_model_name"] = str(properties.name)
         found["accelerator_memory_capacity"] = _gib(properties.total_memory)
-        found["accelerator_frequency"] = f"{properties.clock_rate / 1000:.0f} MHz"  # in kHz; not every kind has it
+        found["accelerator_frequency"] = f"{properties.clock_rate / 1000:.0f} MHz"  # in kHz; not every kind reports it
     return found
 
 
 def version(name: str) -> str:
-    """Of an installed package; torch's says its build, too, such as ``+cu130``. Raises ``PackageNotFoundError``."""
+    """Return the version of an installed package; torch's includes its build, such as ``+cu130``.
+
+    Raises ``PackageNotFoundError`` if the package is not installed.
+    """
     if name == "torch":
         import torch
 
@@ -152,7 +156,7 @@ def software() -> dict[str, str]:
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = version(name)
-    versions[DISTRIBUTION] = __version__  # of the code that runs, which need not be the one that is installed
+    versions[DISTRIBUTION] = __version__  # of the code that runs, which need not be the installed one
     toolkits = {name: value for name, value in vars(torch.version).items() if isinstance(value, str)}
     hidden = ("git_version",)
     return versions | {
@@ -169,7 +173,7 @@ def operating_system() -> str:
 
 
 def _lscpu() -> dict[str, str]:
-    """What ``lscpu`` says of this machine; empty where there is none."""
+    """What ``lscpu`` reports about this machine; empty if there is no ``lscpu``."""
     try:
         result = subprocess.run(
             ["lscpu", "--json"],

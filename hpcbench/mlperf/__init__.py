@@ -1,1 +1,1 @@
-"""Results of MLPerf HPC, one's own and published: runs as records, from their official logs."""
+"""Results of MLPerf HPC, your own and published: runs as records, from their official logs."""

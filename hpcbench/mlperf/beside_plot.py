@@ -1,4 +1,4 @@
-"""A plot of one's own runs among published entries: time to train, and samples per second of an accelerator."""
+"""A plot of your own runs among published entries: time to train, and samples per second of an accelerator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POWERS = tuple(10.0**power for power in range(-6, 9))
 
 @dataclass(frozen=True)
 class Mark:
-    """A row of the plot. What is not known has no mark."""
+    """A row of the plot. An unknown value has no mark."""
 
     own: bool
     name: str
@@ -29,7 +29,7 @@ class Mark:
 
 @style.styled
 def marks_plot(application: str, marks: Sequence[Mark]) -> Figure:
-    """A row for each of ``marks`` in both panels, on logarithmic axes."""
+    """Plot a row for each of ``marks`` in both panels, on logarithmic axes."""
     figure = style.canvas(0.9 + 0.215 * len(marks))
     times, rates = figure.subplots(1, 2, sharey=True)
     draw(times, [mark.time_s for mark in marks], marks, CLOCK, clock)
@@ -48,7 +48,7 @@ def draw(
     axes: Axes, values: Sequence[float | None], marks: Sequence[Mark], ticks: Sequence[float],
     words: Callable[[float], str],
 ) -> None:  # fmt: skip
-    """One panel with those of ``ticks`` that lie within, in ``words``."""
+    """Draw one panel, labelling those of ``ticks`` that lie within its range by ``words``."""
     known = [value for value in values if value]
     low, high = (min(known) / 1.6, max(known) * 1.6) if known else (1.0, 10.0)
     axes.set_xscale("log")
@@ -64,6 +64,6 @@ def draw(
 
 
 def clock(value: float) -> str:
-    """A mark of the axis of seconds: ``10 s``, ``1 min``, ``10 h``."""
+    """Format a mark of the axis of seconds: ``10 s``, ``1 min``, ``10 h``."""
     unit, factor = ("s", 1) if value < 60 else ("min", 60) if value < 3600 else ("h", 3600)
     return f"{value / factor:g} {unit}"

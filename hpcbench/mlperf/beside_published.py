@@ -1,4 +1,4 @@
-"""Published results beside one's own runs: which entries, in which columns, and what differs."""
+"""Published results beside your own runs: which entries, in which columns, and what differs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COMPARABLE = {
     "deepcam": "DeepCAM's results of v0.7 and v1.0 may be compared, those of other rounds only within a round.",
     "oc20": "OpenCatalyst's rules differ between v1.0 and v2.0: compare within a round.",
 }
-"""What the rules say of results of different rounds (compatibility table of MLPerf HPC)."""
+"""What the rules say about comparing results of different rounds (compatibility table of MLPerf HPC)."""
 
 
 def beside_published(runs: Mapping[str, Run], draw: bool = True) -> Beside | None:
-    """Entries of the application of ``runs``, with a plot unless not ``draw``; ``None`` where no round has one."""
+    """Return the entries for the application of ``runs``, with a plot if ``draw``; ``None`` if no round has any."""
     first = next(iter(runs.values())).summary
     machines = known_machines()
     entries = chosen(published_entries(), machines, first.application)
@@ -48,17 +48,17 @@ def machine_of(entry: PublishedEntry, machines: Sequence[Machine]) -> Machine | 
 
 
 def size_class(accelerators: int | None) -> int:
-    """The place of a size among the classes."""
+    """Return the index of the size class of a number of accelerators."""
     return sum((accelerators or 0) > bound for bound in SIZES)
 
 
 def class_words(place: int) -> str:
-    """``up to 128 accelerators``, and so on."""
+    """Name a size class: ``up to 128 accelerators``, and so on."""
     return f"up to {SIZES[place]:,} accelerators" if place < len(SIZES) else f"more than {SIZES[-1]:,} accelerators"
 
 
 def chosen(entries: Sequence[PublishedEntry], machines: Sequence[Machine], application: str) -> list[PublishedEntry]:
-    """The fastest time to train of each machine in each class of size, of its newest round, by size and time."""
+    """Return each machine's fastest time to train in each size class, from its newest round, by size and time."""
     found: dict[str, list[PublishedEntry]] = {}
     for entry in entries:
         if entry.application == application and entry.time_to_train_s is not None:
@@ -78,13 +78,13 @@ def chosen(entries: Sequence[PublishedEntry], machines: Sequence[Machine], appli
 
 
 def seconds(entry: PublishedEntry) -> float:
-    """Time to train of an entry that has one."""
+    """Return the time to train of an entry that has one."""
     assert entry.time_to_train_s is not None
     return entry.time_to_train_s
 
 
 def own_accelerators(summary: Summary) -> int:
-    """As published records count: a node without accelerators is one."""
+    """Count accelerators as published records do: a node without accelerators counts as one."""
     return summary.nodes if summary.device_type in ("cpu", "") else summary.world_size
 
 
@@ -94,7 +94,7 @@ def own_rate(summary: Summary) -> float | None:
 
 
 def own_row(name: str, run: Run) -> BesideRow:
-    """A run of one's own. Its time and epochs are those to its own target, where it met one."""
+    """Return the row of your own run. Its time and epochs are those to its own target, if it met one."""
     s = run.summary
     return BesideRow(
         own=True, name=name, detail=f"{s.preset}, {s.device}. {NOT_VERIFIED}", round=s.division, group="",
@@ -106,7 +106,7 @@ def own_row(name: str, run: Run) -> BesideRow:
 
 
 def published_row(entry: PublishedEntry, machines: Sequence[Machine]) -> BesideRow:
-    """An entry; its epochs, quality and rate are medians over its runs."""
+    """Return the row of an entry; its epochs, quality and rate are medians over its runs."""
     return BesideRow(
         own=False, name=short_title(entry, machines), detail=f"{entry.organization}/{entry.system}",
         round=f"{entry.round} {entry.division}", group=class_words(size_class(entry.accelerators)),
@@ -118,18 +118,18 @@ def published_row(entry: PublishedEntry, machines: Sequence[Machine]) -> BesideR
 
 
 def own_mark(name: str, run: Run) -> Mark:
-    """A run of one's own in the plot."""
+    """Return the mark of your own run in the plot."""
     return Mark(True, name, run.summary.time_to_solution_s if run.reached else None, own_rate(run.summary))
 
 
 def published_mark(entry: PublishedEntry, machines: Sequence[Machine]) -> Mark:
-    """An entry in the plot."""
+    """Return the mark of an entry in the plot."""
     name = f"{short_title(entry, machines)} {entry.round}, {units.integer(entry.accelerators)}"
     return Mark(False, name, entry.time_to_train_s, entry.samples_per_s_per_accelerator)
 
 
 def short_title(entry: PublishedEntry, machines: Sequence[Machine]) -> str:
-    """The machine's name, with the kind of its nodes where another has the same; else the organization's."""
+    """The machine's name, with its kind of nodes if another has the same name; else the organization's name."""
     machine = machine_of(entry, machines)
     if machine is None:
         return entry.organization
@@ -140,7 +140,7 @@ def short_title(entry: PublishedEntry, machines: Sequence[Machine]) -> str:
 
 
 def differences(runs: Mapping[str, Run], entries: Sequence[PublishedEntry]) -> list[str]:
-    """What one's own runs do otherwise than the entries; runs that do the same are named together."""
+    """List how your own runs differ from the entries; runs that differ in the same way are named together."""
     found: dict[str, list[str]] = {}
     for name, run in runs.items():
         for words in differences_of(run, entries):
@@ -149,7 +149,7 @@ def differences(runs: Mapping[str, Run], entries: Sequence[PublishedEntry]) -> l
 
 
 def differences_of(run: Run, entries: Sequence[PublishedEntry]) -> list[str]:
-    """What one run does otherwise."""
+    """List how one run differs from the entries."""
     s, found = run.summary, []
     recipes = {recipe.preset for recipe in RECIPES if recipe.application == s.application}
     if recipes and s.preset not in recipes:
@@ -171,12 +171,12 @@ def differences_of(run: Run, entries: Sequence[PublishedEntry]) -> list[str]:
 
 
 def general_notes(application: str) -> list[str]:
-    """What holds for all of the published rows."""
+    """Return the notes that apply to all published rows."""
     return [
-        "Published: the fastest time to train of each machine in each class of size (up to 128, 512, 2,048 "
-        "accelerators, and more), of its newest round up to v2.0. A time is the mean of the runs of an entry without "
-        "the fastest and the slowest, without the rules' factor for few epochs; one of your own is of a single run.",
+        "Published: the fastest time to train of each machine in each size class (up to 128, 512, 2,048 "
+        "accelerators, and more), from its newest round up to v2.0. A time is the mean over an entry's runs without "
+        "the fastest and the slowest, without the rules' factor for few epochs; your own is that of a single run.",
         *([COMPARABLE[application]] if application in COMPARABLE else []),
-        "A node without accelerators counts as one; samples/s are of each accelerator. Figures are from the public "
+        "A node without accelerators counts as one; samples/s are per accelerator. Figures are from the public "
         "logs (github.com/mlcommons/hpc_results_v0.7, v1.0, v2.0), under the Apache License 2.0.",
     ]

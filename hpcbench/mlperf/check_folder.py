@@ -1,4 +1,4 @@
-"""Checks a folder of runs by itself: in the tree of an organization as the package checker does, or anywhere else."""
+"""Check one folder of runs, in the tree of an organization as the package checker does, or anywhere else."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from hpcbench.mlperf.package_check import MODES, Bypass, FolderCheck, check_fold
 
 
 def check_runs(folder: Path, ruleset: str, division: str | None = None) -> FolderCheck:
-    """The package checker's rules for the logs in ``folder``.
+    """Apply the package checker's rules to the logs in ``folder``.
 
-    Its benchmark is that of its name, else of its logs. It is throughput where the folder above is ``weak``. The
-    division is ``division``, else that of the system description where the folder lies in a tree, else of the logs.
+    The benchmark is taken from the folder's name, else from its logs. The runs are throughput if the parent folder is
+    ``weak``. The division is ``division``, else that of the system description if the folder lies in a tree, else that
+    of the logs.
     """
     folder = folder.absolute()
     first = read_official_log(log_files(folder)[0], ruleset)

@@ -1,4 +1,4 @@
-"""What there is to check at a path: logs, folders of runs, and trees of organizations; and by which ruleset."""
+"""What there is to check at a path (logs, folders of runs, and trees of organizations), and under which ruleset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind = Literal["log", "folder", "organization"]
 
 @dataclass(frozen=True)
 class Target:
-    """Something that has a verdict of its own."""
+    """Something that gets a verdict of its own."""
 
     path: Path
     kind: Kind
@@ -28,7 +28,7 @@ class Target:
 
     @property
     def without_rules(self) -> bool:
-        """Whether its round is one for which there are no official rules."""
+        """Whether there are no official rules for its round."""
         return self.round == WITHOUT
 
     @property
@@ -38,7 +38,7 @@ class Target:
 
 
 def targets_of(path: Path) -> list[Target]:
-    """What there is to check at ``path``. Raises ``InputError`` where there is nothing."""
+    """List what there is to check at ``path``. Raises ``InputError`` if there is nothing."""
     if not path.exists():
         raise InputError(f"{path} does not exist; give a run folder, a log, or a folder of a round")
     found = list(targets_below(path))
@@ -48,7 +48,7 @@ def targets_of(path: Path) -> list[Target]:
 
 
 def targets_below(path: Path) -> Iterator[Target]:
-    """As ``targets_of``, without a refusal; links to folders are not followed."""
+    """Like ``targets_of``, but does not raise; links to folders are not followed."""
     if path.is_file():
         yield Target(path, "log", round_around(path) if "results" in path.absolute().parts else None)
     elif (path / "mllog.txt").is_file():
@@ -66,6 +66,6 @@ def targets_below(path: Path) -> Iterator[Target]:
 def is_organization(path: Path) -> bool:
     """Whether ``path`` is the tree of a submission, ``results/SYSTEM/{strong,weak}/BENCHMARK`` within it.
 
-    That of v0.7 is none: it has no folders strong and weak, and the official checker passes over all its runs.
+    A tree of v0.7 is not one: it has no folders strong and weak, and the official checker skips all its runs.
     """
     return any((system / mode).is_dir() for system in sub_folders(path / "results") for mode in MODES)

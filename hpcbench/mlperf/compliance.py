@@ -1,4 +1,4 @@
-"""Checks official logs: with ``mlperf_logging``'s own checker, whose verdict counts, and for what it lets pass."""
+"""Check official logs with ``mlperf_logging``'s own checker, whose verdict counts, and for faults that it lets pass."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class CheckResult:
     division: str
     ruleset: str
     official: Official
-    """``pass``: the official checker accepts the log. ``own target``: it does, but for the published quality, and the
-    run, of the open division, reached the target that its log names. ``common rules``: the official checker does not
-    know the benchmark, so only its rules common to all were applied (open division)."""
+    """``pass``: the official checker accepts the log. ``own target``: it accepts all but the published quality, and the
+    run, in the open division, reached the target that its log names. ``common rules``: the official checker does not
+    know the benchmark, so only the rules common to all benchmarks were applied (open division)."""
     official_messages: list[str] = field(default_factory=list)
     beyond_messages: list[str] = field(default_factory=list)
-    """What breaks rules that the official checker does not look for. No part of the verdict."""
+    """Violations of rules that the official checker does not check. Not part of the verdict."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether the official checker accepts the log, or what it knows of its application."""
+        """Whether the official checker accepts the log, or the part of it that it has rules for."""
         return self.official in ("pass", "common rules")
 
     @property
     def messages(self) -> list[str]:
-        """All that was found, each saying which check found it."""
+        """All messages, each of which says which check found it."""
         official = [] if self.official == "own target" else self.official_messages
         return [f"official checker: {m}" for m in official] + [
             f"beyond the official checker: {m}" for m in self.beyond_messages
@@ -58,7 +58,7 @@ class CheckResult:
 
 
 def check_log(path: str | Path, division: str | None = None, ruleset: str = "3.0.0") -> CheckResult:
-    """Check the log at ``path`` as one of ``division`` (default: the division that it names) under ``ruleset``.
+    """Check the log at ``path`` in ``division`` (default: the division that it names) under ``ruleset``.
 
     Raises ``InputError`` for an unknown ruleset or division, and ``DataError`` for a file that cannot be read.
     """
@@ -85,7 +85,7 @@ def check_log(path: str | Path, division: str | None = None, ruleset: str = "3.0
 
 
 def _official(result: CheckResult, events: list[Event], path: Path) -> None:
-    """Run the official checker, unless it would only crash, and judge what it says."""
+    """Run the official checker, unless it would only crash, and interpret its messages."""
     from mlperf_logging.benchmark_meta import get_allowed_benchmarks
 
     if result.division not in DIVISIONS:
@@ -114,7 +114,7 @@ def _official(result: CheckResult, events: list[Event], path: Path) -> None:
 
 
 def run_official(path: Path, ruleset: str, common_only: bool = False) -> list[str]:
-    """Messages of ``mlperf_logging.compliance_checker --usage hpc``, each shortened to one line; empty if it passes.
+    """Return the messages of ``mlperf_logging.compliance_checker --usage hpc``, one line each; empty if it passes.
 
     Its crashes become messages. It leaves no file and no logging handler behind.
     """
@@ -133,7 +133,7 @@ def run_official(path: Path, ruleset: str, common_only: bool = False) -> list[st
 
 
 def _one_line(message: str, numbers: list[int]) -> str:
-    """A message of the official checker without its dumps of state; ``numbers`` are the lines of the log's events."""
+    """Shorten a message of the official checker to one line; ``numbers`` are the line numbers of the log's events."""
     where = re.match(r"CHECK for '(?P<key>.*?)' failed in line (?P<line>\d+):", message)
     test = re.search(r"^failed test: (.*)$", message, re.MULTILINE)
     if where and test:
@@ -145,7 +145,7 @@ def _one_line(message: str, numbers: list[int]) -> str:
 
 @contextmanager
 def _as_division(path: Path, division: str) -> Iterator[Path]:
-    """The log itself, or where it names another division a copy that names ``division``."""
+    """Yield the log itself, or a copy that names ``division`` if the log names another division."""
     lines = read_text(path, encoding="latin-1").split("\n")
     events, _ = parse_events(lines)
     named = [event for event in events if event.key == "submission_division" and event.value != division]

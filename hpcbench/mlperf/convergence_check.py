@@ -1,7 +1,7 @@
 """The test of a submission's epochs against the reference convergence points, by the official checker's own numbers.
 
-Points, pruning, interpolation and the least mean that is accepted come from ``RCP_Checker`` of ``mlperf_logging``,
-which finds that mean by bisection to 1e-4 epochs. Its commands read folders and write into them; this reads neither.
+Points, pruning, interpolation and the least accepted mean come from ``RCP_Checker`` of ``mlperf_logging``, which finds
+that mean by bisection to 1e-4 epochs. Its commands read folders and write to them; this module does neither.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ Found = Literal["point", "interpolated", "smaller than all points", "larger than
 
 @dataclass(frozen=True)
 class ConvergenceTest:
-    """What the test found."""
+    """The result of the test."""
 
     passed: bool
     found: Found
     """Which reference it was compared with: a point at its batch, one between two, or that of the smallest batch."""
     mean_epochs: float | None
-    """Olympic mean of the submission; none where more than one run did not converge."""
+    """Olympic mean of the submission; ``None`` if more than one run did not converge."""
     reference_epochs: float | None
     """Olympic mean of the reference."""
     least_epochs: float | None
     """The least mean that is accepted."""
     factor: float
-    """The normalisation factor: a score of faster convergence within the limits is multiplied by it; else 1."""
+    """The normalisation factor, by which the score of a faster convergence within the limits is multiplied; else 1."""
 
     @property
     def words(self) -> str:
-        """The finding in a sentence."""
+        """The result in a sentence."""
         if self.mean_epochs is None:
             return "more than one run did not converge"
         if self.least_epochs is None or self.reference_epochs is None:
@@ -57,13 +57,13 @@ class ConvergenceTest:
 
 
 def has_points(application: str, ruleset: str) -> bool:
-    """Whether the rules have reference convergence points of an application."""
+    """Whether the rules have reference convergence points for an application."""
     return application in RUNS and (application != "openfold" or ruleset == "3.0.0")
 
 
 @cache
 def checker(application: str, ruleset: str) -> Any:
-    """The official checker of an application. Raises ``InputError`` where the rules have no points of it."""
+    """Return the official checker for an application. Raises ``InputError`` if the rules have no points for it."""
     if not has_points(application, check_ruleset(ruleset)):
         raise InputError(f"ruleset {ruleset} has no reference convergence points of {application}")
     from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
@@ -72,17 +72,17 @@ def checker(application: str, ruleset: str) -> Any:
 
 
 def olympic(values: Sequence[float]) -> float:
-    """Mean without the lowest and the highest of at least three values."""
+    """Return the mean of at least three values without the lowest and the highest."""
     return fmean(sorted(values)[1:-1])
 
 
 def check_convergence(
     application: str, ruleset: str, batch: int, epochs: Sequence[float | None], pruned: bool = True
 ) -> ConvergenceTest:
-    """Test ``epochs`` of the runs of an entry, ``None`` for one that did not converge, at a global batch.
+    """Test ``epochs`` of an entry's runs (``None`` for a run that did not converge) at the global batch ``batch``.
 
     ``pruned`` leaves out reference points that converge more slowly than the line between their neighbours, as the
-    package checker does. At least three runs. Raises ``InputError`` for fewer, or an application without points.
+    package checker does. Raises ``InputError`` for fewer than three runs, or for an application without points.
     """
     import numpy as np
 
@@ -92,7 +92,7 @@ def check_convergence(
     if sum(each is None for each in epochs) > 1:
         return ConvergenceTest(False, "none", None, None, None, 1.0)
     counted = sorted(math.inf if each is None else round(each, 3) for each in epochs)[1:-1]
-    mean = float(np.mean(counted))  # as the official checker adds up, so that equal means compare alike
+    mean = float(np.mean(counted))  # adds up as the official checker does, so that equal means compare alike
     found, reference = nearest(official, batch, "pruned_rcps" if pruned else "full_rcps")
     if reference is None:
         return ConvergenceTest(False, found, mean, None, None, 1.0)
@@ -101,7 +101,7 @@ def check_convergence(
 
 
 def nearest(official: Any, batch: int, points: str) -> tuple[Found, dict[str, Any] | None]:
-    """The reference that a batch is compared with, as the checker's ``check_directory`` picks it."""
+    """Return the reference that a batch is compared with, chosen as the checker's ``check_directory`` does."""
     if (point := official._find_rcp(batch, points)) is not None:
         return "point", point
     below, above = official._find_top_min_rcp(batch, points), official._find_bottom_max_rcp(batch, points)

@@ -29,39 +29,39 @@ class Entry:
     """Runs that make one score together."""
 
     runs: list[RunRecord]
-    """Those that count: without pruned ones."""
+    """The runs that count: all but the pruned ones."""
     pruned: int = 0
     score_min: float | None = None
     """Time to train: olympic mean in minutes, normalised. Throughput: minutes from the first start to the last stop."""
     models_per_min: float | None = None
-    """Of throughput alone: runs over these minutes."""
+    """Throughput only: runs divided by these minutes."""
     official: OfficialScore | None = None
-    """What ``mlperf_logging`` gives to the folder; none where the logs are not there, or no rules of the round."""
+    """What ``mlperf_logging`` gives to the folder; ``None`` without its logs, or without rules for the round."""
     logs: dict[str, OfficialLog] = field(default_factory=dict)
     """What the official tools see of each log, by the name of its file."""
     convergence: ConvergenceTest | None = None
-    """Of the closed division, where the rules have reference points."""
+    """In the closed division, if the rules have reference points."""
     faults: list[str] = field(default_factory=list)
-    """Rules that the entry does not keep, each with its name first."""
+    """Rules that the entry breaks; each message starts with the rule's name."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def first(self) -> RunRecord:
-        """A run that could be read, for what all have in common."""
+        """A readable run, for what all runs have in common."""
         return next((run for run in self.runs if run.start_unix_s is not None), self.runs[0])
 
     @property
     def ruleset(self) -> str | None:
-        """The rules of the round; the newest where the round is unknown, none for v0.7."""
+        """The rules of the round; the newest if the round is unknown, ``None`` for v0.7."""
         return None if self.first.round == WITHOUT else ruleset_of_round(self.first.round) or NEWEST
 
 
 def entries_of(
     records: Iterable[RunRecord], official: Mapping[Path, Folder] | None = None, cache: LogCache | None = None
 ) -> list[Entry]:
-    """The entries of published runs, a folder each, scored; ``official`` is what the official tools say of them.
+    """Return the scored entries of published runs, one per folder; ``official`` holds what the official tools say.
 
-    Without it, the logs are read once more for these tools, or taken from ``cache``.
+    Without ``official``, the logs are read once more for these tools, or taken from ``cache``.
     """
     folders: dict[Path, list[RunRecord]] = {}
     for record in records:
@@ -96,7 +96,7 @@ def number_of(run: RunRecord) -> int:
 
 
 def score(entry: Entry) -> None:
-    """Score an entry, and note which rules it does not keep."""
+    """Score an entry, and note which rules it breaks."""
     read = [run for run in entry.runs if run.start_unix_s is not None] or entry.runs
     alike = {(run.application, run.global_batch_size, run.division) for run in read}
     if len(alike) > 1:
@@ -119,7 +119,7 @@ def score(entry: Entry) -> None:
 
 
 def window(entry: Entry, needed: int | None) -> list[RunRecord]:
-    """The runs that count: of more than the rules ask for, those of the window with the median score."""
+    """The runs that count: if there are more than the rules ask for, those of the window with the median score."""
     if needed is None or len(entry.runs) <= needed:
         return entry.runs
     lost = failed(entry, entry.runs)
@@ -131,7 +131,7 @@ def window(entry: Entry, needed: int | None) -> list[RunRecord]:
 
 
 def check_count(entry: Entry, needed: int) -> None:
-    """So many runs make a time to train; throughput needs at least as many."""
+    """Check the number of runs: time to train takes exactly ``needed``, throughput at least as many."""
     found = len(entry.runs)
     if entry.first.mode == "throughput" and found < needed:
         entry.faults.append(f"count: {counted(found, 'instance')}, fewer than {needed}")
@@ -140,7 +140,7 @@ def check_count(entry: Entry, needed: int) -> None:
 
 
 def check_seeds(entry: Entry) -> None:
-    """Runs of one seed, or of one trajectory, are one run."""
+    """Check the seeds: runs with one seed, or one trajectory, are one run."""
     seeds = Counter(run.seed for run in entry.runs if run.seed is not None)
     twice = sum(count - 1 for count in seeds.values())
     if twice and entry.first.mode == "throughput":
@@ -154,7 +154,7 @@ def check_seeds(entry: Entry) -> None:
 
 
 def compare_convergence(entry: Entry, counting: Sequence[RunRecord]) -> None:
-    """The test against the reference convergence points, for the closed division."""
+    """Test against the reference convergence points, in the closed division."""
     run, ruleset = entry.first, entry.ruleset
     if ruleset is None or run.application is None or not has_points(run.application, ruleset):
         return
@@ -167,18 +167,18 @@ def compare_convergence(entry: Entry, counting: Sequence[RunRecord]) -> None:
 
 
 def failed(entry: Entry, runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Runs without a time that counts: without success, or of which the official checker rejects the log."""
+    """Runs without a time that counts: those without success, and those whose log the official checker rejects."""
     return [run for run in runs if run.status != "success" or run.time_to_train_s is None or not accepted(entry, run)]
 
 
 def accepted(entry: Entry, run: RunRecord) -> bool:
-    """Whether the official checker accepts the log of a run, as far as it was asked."""
+    """Whether the official checker accepts the log of a run; true if it was not asked."""
     log = entry.logs.get(Path(run.path).name)
     return log is None or (log.accepted and log.crash is None)
 
 
 def score_time(entry: Entry, counting: Sequence[RunRecord]) -> None:
-    """Time to train: the mean without the fastest and the slowest, which one run that failed may be."""
+    """Score time to train: the mean without the fastest and the slowest run; one failed run may be the slowest."""
     lost = failed(entry, counting)
     if len(counting) < 3:
         entry.faults.append("count: too few runs for an olympic mean")
@@ -196,7 +196,7 @@ def score_time(entry: Entry, counting: Sequence[RunRecord]) -> None:
 
 
 def score_throughput(entry: Entry) -> None:
-    """Throughput: all instances from the first start to the last stop."""
+    """Score throughput: all instances, from the first start to the last stop."""
     lost = failed(entry, entry.runs)
     if lost:
         entry.faults.append(f"status: {counted(len(lost), 'instance')} without convergence, to be pruned")
@@ -209,7 +209,7 @@ def score_throughput(entry: Entry) -> None:
 
 
 def explain(entry: Entry) -> None:
-    """Say why the official tool gives no score, or another one than the rules."""
+    """Say why the official tool gives no score, or a score other than that by the rules."""
     official = entry.official
     if entry.ruleset is None:
         entry.notes.append(f"official: {WITHOUT} has no official HPC ruleset")
@@ -228,7 +228,7 @@ def explain(entry: Entry) -> None:
 
 
 def differences(entry: Entry, official: OfficialScore) -> list[str]:
-    """What sets an official score apart from that by the rules."""
+    """List the reasons why an official score differs from that by the rules."""
     found = []
     needed = RUNS.get(entry.first.application or "")
     throughput = entry.first.mode == "throughput"

@@ -1,4 +1,4 @@
-"""Entries of rounds as a table, a row each, at full precision."""
+"""Entries of rounds as a table, one row each, at full precision."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COLUMNS = (
     "accelerators", "global_batch_size", "score", "official", "official_crash", "models_per_min", "mean_epochs",
     "reference_epochs", "least_epochs", "factor", "faults", "notes",
 )  # fmt: skip
-"""``score`` and ``official`` are minutes; ``factor`` normalises ``score`` already."""
+"""``score`` and ``official`` are in minutes; ``score`` is already normalised by ``factor``."""
 
 
 def row_of(entry: Entry) -> dict[str, Any]:
-    """The cells of an entry; what it does not have is missing."""
+    """Return the cells of an entry; a value that it does not have is missing."""
     first, test, official = entry.first, entry.convergence, entry.official
     return {
         "round": first.round, "organization": first.organization, "system": first.system,
@@ -35,7 +35,7 @@ def row_of(entry: Entry) -> dict[str, Any]:
 
 
 def entries_frame(entries: Sequence[Entry]) -> pd.DataFrame:
-    """The table."""
+    """Return the table of ``entries``."""
     import pandas as pd
 
     frame = pd.DataFrame([row_of(entry) for entry in entries], columns=list(COLUMNS))

@@ -18,14 +18,14 @@ from staging.errors import DataError
 from staging.formats.regular import read_text
 
 LONGEST_INIT_S = 1800.0
-"""Untimed initialisation; the compliance checker asks for less than this in both divisions."""
+"""Bound of the untimed initialisation; the compliance checker requires less than this in both divisions."""
 TIME_TO_TRAIN = "strong"
 DAY_S = 86_400.0
 
 
 @dataclass
 class Findings:
-    """What breaks a rule, and what is only to be known."""
+    """Violations of rules, and notes for information only."""
 
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Description:
-    """What a system description says of its system."""
+    """What a system description says about its system."""
 
     there: bool
     division: str | None = None
@@ -44,7 +44,7 @@ class Description:
 
 
 def description_of(organization: Path, system: str) -> Description:
-    """The description ``systems/SYSTEM.json``; nothing of it is known where it cannot be read."""
+    """Read the description ``systems/SYSTEM.json``; its fields are unknown if it cannot be read."""
     try:
         values: Any = json.loads(read_text(organization / "systems" / f"{system}.json"))
     except (OSError, DataError, ValueError):
@@ -59,7 +59,7 @@ def description_of(organization: Path, system: str) -> Description:
 
 
 def check_entry(runs: Sequence[RunRecord], pruned: int) -> Findings:
-    """The rules for the runs of an entry, which lies in the tree of an organization; ``pruned`` are left out."""
+    """Apply the rules to the runs of an entry in the tree of an organization; ``pruned`` more runs are left out."""
     found = Findings()
     folder = Path(runs[0].path).parent
     throughput = runs[0].mode == "throughput"
@@ -77,7 +77,7 @@ def check_entry(runs: Sequence[RunRecord], pruned: int) -> Findings:
 
 
 def check_system(found: Findings, runs: Sequence[RunRecord], described: Description, system: str) -> None:
-    """The folder of results is named for a description, which says of the system what the logs say."""
+    """The folder of results is named after a description, which agrees with the logs about the system."""
     if not described.there:
         found.faults.append(f"system: no systems/{system}.json describes the folder's system")
         return
@@ -93,7 +93,7 @@ def check_system(found: Findings, runs: Sequence[RunRecord], described: Descript
 
 
 def check_init(found: Findings, runs: Sequence[RunRecord]) -> None:
-    """Initialisation before the clock lasts less than half an hour."""
+    """Initialisation before the clock takes less than half an hour."""
     long = [run.init_s for run in runs if run.init_s is not None and run.init_s >= LONGEST_INIT_S]
     if long:
         found.faults.append(f"init: {counted(len(long), 'run')} of 30 minutes or more, the longest {max(long):.0f} s")
@@ -107,13 +107,13 @@ def check_clock(found: Findings, runs: Sequence[RunRecord]) -> None:
 
 
 def check_alone(found: Findings, organization: Path, benchmark: str) -> None:
-    """Throughput needs a time to train of the same benchmark by the same organization in the same round."""
+    """Throughput requires a time to train of the same benchmark by the same organization in the same round."""
     if not any(organization.glob(f"results/*/{TIME_TO_TRAIN}/{benchmark}/result_*.txt")):
         found.faults.append(f"alone: throughput without a time to train of {benchmark} by the organization")
 
 
 def check_scale(found: Findings, runs: Sequence[RunRecord], pruned: int, described: Description) -> None:
-    """Instances of one size S, on T accelerators in all: S <= T <= M x S for M instances, pruned ones too."""
+    """Instances have one size S, on T accelerators in all: S <= T <= M x S for M instances, including pruned ones."""
     sizes = {run.accelerators for run in runs if run.accelerators is not None}
     if len(sizes) > 1:
         found.faults.append(f"sizes: instances of {' and '.join(f'{each:,}' for each in sorted(sizes))} accelerators")
@@ -130,7 +130,7 @@ def check_scale(found: Findings, runs: Sequence[RunRecord], pruned: int, describ
 
 
 def check_concurrency(found: Findings, runs: Sequence[RunRecord], pruned: int, described: Description) -> None:
-    """Clocks of the nodes are comparable: instances that must have run at once overlap in their logs."""
+    """The clocks of the nodes are comparable: instances that must have run concurrently overlap in their logs."""
     spans = [(run.start_unix_s, run.start_unix_s + run.time_to_train_s) for run in runs
              if run.start_unix_s is not None and run.time_to_train_s is not None]  # fmt: skip
     if len(spans) < 2:

@@ -1,4 +1,4 @@
-"""Finds the logs of runs in files, run folders, and the trees of published rounds."""
+"""Find the logs of runs in files, run folders, and the trees of published rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from staging.errors import InputError
 LOG = re.compile(r"result_\d+\.txt")
 MODES = {"strong": "time to train", "weak": "throughput"}
 OF_FIRST_ROUND = ("cosmoflow", "deepcam")
-"""Applications of v0.7, which has no folder strong or weak to tell its tree from any other folder ``results``."""
+"""Applications of v0.7, which has no folder strong or weak to distinguish its tree from other ``results`` folders."""
 PRUNED = "pruned_results"
 ROUND = re.compile(r"v?(\d+\.\d+)|hpc_results_v(\d+\.\d+)(?:-[\w.]+)?")
 """A round's folder; an archive of its repository is called ``hpc_results_v1.0-main``."""
@@ -21,7 +21,7 @@ ROUND = re.compile(r"v?(\d+\.\d+)|hpc_results_v(\d+\.\d+)(?:-[\w.]+)?")
 
 @dataclass(frozen=True)
 class LogPlace:
-    """A log, and what its place in the tree of a round says of it."""
+    """A log, and what its place in the tree of a round says about it."""
 
     path: Path
     origin: str
@@ -34,11 +34,11 @@ class LogPlace:
     """``time to train`` or ``throughput``."""
     pruned: bool = False
     description: Path | None = None
-    """The system description, where it is there."""
+    """The system description, if there is one."""
 
 
 def find_runs(paths: Sequence[Path]) -> list[LogPlace]:
-    """The runs below ``paths``, each once, in the order of paths and then of names.
+    """Find the runs below ``paths``, each once, ordered by path and then by name.
 
     Raises ``InputError`` for a path that does not exist or has no run below it.
     """
@@ -55,7 +55,7 @@ def find_runs(paths: Sequence[Path]) -> list[LogPlace]:
 
 
 def places(path: Path) -> Iterator[LogPlace]:
-    """What is at ``path`` and below it; links to folders are not followed."""
+    """Yield the logs at ``path`` and below it; links to folders are not followed."""
     if path.is_file():
         yield place_of(path)
         return
@@ -69,15 +69,15 @@ def places(path: Path) -> Iterator[LogPlace]:
 
 
 def by_number(name: str) -> tuple[int, str]:
-    """``result_2.txt`` before ``result_10.txt``."""
+    """Sort key that puts ``result_2.txt`` before ``result_10.txt``."""
     digits = re.sub(r"\D", "", name)[:18]
     return (int(digits) if digits else 0, name)
 
 
 def place_of(log: Path) -> LogPlace:
-    """A log by its path: ``ROUND/ORG/results/SYSTEM/{strong,weak}/APP[/pruned_results]/result_N.txt``.
+    """Classify a log by its path: ``ROUND/ORG/results/SYSTEM/{strong,weak}/APP[/pruned_results]/result_N.txt``.
 
-    v0.7 has no folder strong or weak. A log elsewhere is one by itself.
+    v0.7 has no folder strong or weak. A log anywhere else stands alone.
     """
     if log.name == "mllog.txt" and (log.parent / "config.yaml").is_file():
         return LogPlace(log, "own")
@@ -101,6 +101,6 @@ def place_of(log: Path) -> LogPlace:
 
 
 def round_of(name: str) -> str | None:
-    """The round that a folder is named for: ``v1.0``, ``1.0`` or ``hpc_results_v1.0``."""
+    """The round that a folder is named after: ``v1.0``, ``1.0`` or ``hpc_results_v1.0``."""
     found = ROUND.fullmatch(name)
     return None if found is None else f"v{found[1] or found[2]}"

@@ -1,8 +1,8 @@
-"""Keeps what has been read of logs, in the user's cache folder, so that reading them again is fast.
+"""Cache what has been read from logs, in the user's cache folder, so that reading them again is fast.
 
-What is kept counts as long as the log, and the files that were read beside it, have the size and time of change that
-they had, and the code that reads them is the same. The cache may be removed at any time. Where it cannot be written or
-read, logs are read as if there were none.
+A cached value is valid as long as the log, and the files that were read with it, have the same size and modification
+time, and the code that reads them is the same. The cache may be removed at any time. If it cannot be written or read,
+logs are read as if there were no cache.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ READERS = (
     "hpcbench.mlperf.step_lines",
     "hpcbench.results.mllog_reader",
 )
-"""Modules on which what is kept depends; the cache is of one version of them, and of the official checker."""
+"""Modules on which cached values depend; the cache holds one version of them, and of the official checker."""
 TABLE = "CREATE TABLE IF NOT EXISTS logs (key TEXT PRIMARY KEY, version TEXT, stamp TEXT, value TEXT)"
 SETTLED_S = 2.0
-"""A log that changed so lately may change again within the resolution of its time; it is not kept."""
+"""A log that changed this recently may change again within the resolution of its time; it is not cached."""
 WAIT_S = 5.0
 
 
 def cache_file() -> Path:
-    """Where the user's logs are kept: ``$XDG_CACHE_HOME/hpcbench/logs.sqlite``, else in ``~/.cache``."""
+    """The path of the user's cache: ``$XDG_CACHE_HOME/hpcbench/logs.sqlite``, else in ``~/.cache``."""
     folder = os.environ.get("XDG_CACHE_HOME", "")
     above = Path(folder) if Path(folder).is_absolute() else Path.home() / ".cache"
     return above / "hpcbench" / "logs.sqlite"
 
 
 def version_of_readers() -> str:
-    """Changes with the code that reads logs."""
+    """Return a hash that changes with the code that reads logs."""
     digest = sha256()
     for name in READERS:
         found = find_spec(name)
@@ -59,7 +59,7 @@ def version_of_readers() -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a log: by which name it is kept, and the files that it depends on."""
+    """What is read from a log: the name under which it is cached, and the files that it depends on."""
 
     name: tuple[str | bool | None, ...]
     files: tuple[Path, ...]
@@ -70,7 +70,7 @@ class Reading:
         return json.dumps(self.name)
 
     def stamp(self) -> str | None:
-        """Size and time of each file; none where one changed just now, or is gone."""
+        """Size and modification time of each file; ``None`` if one changed just now or is gone."""
         found: list[tuple[int, int]] = []
         for path in self.files:
             try:
@@ -84,18 +84,18 @@ class Reading:
 
 
 class LogCache:
-    """Values of JSON in ``file``. Never raises: what fails is as if nothing were kept."""
+    """JSON values in ``file``. Never raises: a failure is treated as if nothing were cached."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
     @cached_property
     def version(self) -> str:
-        """Of the code that reads logs."""
+        """The version of the code that reads logs."""
         return version_of_readers()
 
     def get(self, readings: Sequence[Reading]) -> list[Any | None]:
-        """What is kept of each, where its files are still the same."""
+        """Return the cached value of each reading; ``None`` if there is none or its files have changed."""
         kept: dict[str, tuple[str, str]] = {}
         with suppress(sqlite3.Error, OSError):
             if self.file.is_file():
@@ -103,7 +103,7 @@ class LogCache:
         return [value_of(reading, kept.get(reading.key)) for reading in readings]
 
     def put(self, read: Iterable[tuple[Reading, Any]]) -> None:
-        """Keep these; what other versions of the code have left goes."""
+        """Cache these values; delete those that other versions of the code have left."""
         rows = [(reading.key, self.version, stamp, json.dumps(value))
                 for reading, value in read if (stamp := reading.stamp()) is not None]  # fmt: skip
         if not rows:
@@ -126,7 +126,7 @@ class LogCache:
 
 
 def value_of(reading: Reading, kept: tuple[str, str] | None) -> Any | None:
-    """What is kept, unless the files have changed since."""
+    """Return the cached value, unless the files have changed since."""
     if kept is None or kept[0] != reading.stamp():
         return None
     with suppress(ValueError):

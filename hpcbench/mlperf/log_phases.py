@@ -1,4 +1,4 @@
-"""Seconds of the phases of a run, from the intervals of its official log."""
+"""The phases of a run in seconds, from the intervals in its official log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_S = 400 * 86_400.0
 
 @dataclass
 class LogPhases:
-    """What a log tells of time; ``None`` is what it does not tell. Seconds."""
+    """What a log says about times, in seconds; ``None`` is what it does not say."""
 
     start_unix_s: float | None = None
     """Time of ``run_start``."""
@@ -26,7 +26,7 @@ class LogPhases:
     staging_before_s: float | None = None
     """Those that begin before ``run_start``."""
     epochs_s: list[float] = field(default_factory=list)
-    """Training of each epoch: ``epoch_start`` to ``epoch_stop``, without what is evaluated and staged in between."""
+    """Training of each epoch: ``epoch_start`` to ``epoch_stop``, without evaluation and staging in between."""
     evaluations_s: list[float] = field(default_factory=list)
     """``eval_start`` to ``eval_stop``."""
     notes: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class LogPhases:
 
     @property
     def rest_s(self) -> float | None:
-        """The run without staging, training and evaluation."""
+        """The time of the run without staging, training and evaluation."""
         if self.time_to_train_s is None:
             return None
         return self.time_to_train_s - (self.staging_s or 0.0) - sum(self.epochs_s) - sum(self.evaluations_s)
@@ -44,7 +44,7 @@ Interval = tuple[float, float]
 
 
 def phases_of(events: Sequence[Event]) -> LogPhases:
-    """The phases of a run of which ``events`` are the lines, in their order."""
+    """Return the phases of a run from ``events``, the lines of its log in their order."""
     found = LogPhases()
     start, stop = _first(events, "run_start"), _first(events, "run_stop")
     found.init_s = _length(_intervals(events, "init_start", "init_stop", found))
@@ -84,7 +84,7 @@ def _length(intervals: Sequence[Interval]) -> float | None:
 
 
 def _intervals(events: Sequence[Event], first: str, last: str, found: LogPhases) -> list[Interval]:
-    """From each line ``first`` to the next ``last``; those that end before they begin are left out with a note."""
+    """Intervals from each ``first`` to the next ``last``; one that ends before it begins is left out, with a note."""
     made: list[Interval] = []
     begin: float | None = None
     for event in events:
@@ -100,7 +100,7 @@ def _intervals(events: Sequence[Event], first: str, last: str, found: LogPhases)
 
 
 def _epochs(events: Sequence[Event], stop: float) -> list[Interval]:
-    """From each ``epoch_start`` to its ``epoch_stop``, else to the next ``epoch_start`` or the end of the run."""
+    """Intervals from each ``epoch_start`` to its ``epoch_stop``, else to the next ``epoch_start`` or the run's end."""
     made: list[Interval] = []
     begin: float | None = None
     for event in events:
@@ -113,7 +113,7 @@ def _epochs(events: Sequence[Event], stop: float) -> list[Interval]:
 
 
 def _trains_after(events: Sequence[Event], evaluated: Interval, end: float) -> bool:
-    """Whether steps of the epoch follow an evaluation, by the numbers of steps that its lines have."""
+    """Whether steps of the epoch follow an evaluation, by the step numbers in the lines."""
     later = [event for event in events if evaluated[0] <= event.time_ms <= end]
     evaluations = [event for event in later if event.key != "epoch_stop"]
     stops = [event for event in later if event.key == "epoch_stop" and event.time_ms >= evaluated[1]]
@@ -121,13 +121,13 @@ def _trains_after(events: Sequence[Event], evaluated: Interval, end: float) -> b
 
 
 def _steps(events: Sequence[Event]) -> float:
-    """The largest ``step_num`` of lines; 0 where there is none."""
+    """The largest ``step_num`` of the events; 0 if there is none."""
     numbers = [event.metadata.get("step_num") for event in events]
     return max((float(number) for number in numbers if isinstance(number, int | float)), default=0.0)
 
 
 def _cut(intervals: Sequence[Interval], start: float, stop: float) -> list[Interval]:
-    """Intervals that begin within the run, to its end at most."""
+    """Intervals that begin within the run, cut at its end."""
     return [(begin, min(end, stop)) for begin, end in intervals if start <= begin < stop]
 
 

@@ -1,8 +1,8 @@
-"""The official compliance checker, made fast enough for whole rounds: its own code, on what it would look at.
+"""The official compliance checker, made fast enough for whole rounds: its own code, on the lines that it would check.
 
-``mlperf_logging`` reads and parses its rule files anew for each log, and compiles each test for each line. Here a
-second copy of its module ``mlp_compliance`` keeps both. The copy has a queue of its own, writes nothing, and opens no
-rule file outside the package, also where a log names one.
+``mlperf_logging`` reads and parses its rule files again for each log, and compiles each test for each line. Here a
+second copy of its module ``mlp_compliance`` caches both. The copy has a queue of its own, writes nothing, and opens no
+rule file outside the package, even if a log names one.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 
 
 class Silent:
-    """Stands for the module ``logging``, which would add a handler to the process."""
+    """Replaces the module ``logging``, which would add a handler to the process."""
 
     def info(self, *words: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     warning = error = info
 
 
 class RuleFiles:
-    """Stands for the module ``yaml``, and for ``open``: each file of rules is read once."""
+    """Replaces the module ``yaml``, and ``open``, so that each rule file is read once."""
 
     BaseLoader = None
 
@@ -38,23 +38,23 @@ class RuleFiles:
         self.parsed: dict[str, Any] = {}
 
     def open(self, name: str) -> AbstractContextManager[str]:
-        """A file of rules of the package. Raises ``FileNotFoundError`` for one outside of it."""
+        """Open a rule file of the package. Raises ``FileNotFoundError`` for a file outside the package."""
         if name not in self.parsed:
             import yaml
 
             path = Path(name).resolve()
             if not path.is_relative_to(self.folder):
                 raise FileNotFoundError(f"no rules in {name}")
-            self.parsed[name] = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506 (makes text alone)
+            self.parsed[name] = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506 (makes only text)
         return nullcontext(name)
 
     def load(self, name: str, Loader: object) -> Any:  # noqa: N803 (the name of PyYAML's argument)
-        """The rules of an open file."""
+        """Return the rules of an open file."""
         return self.parsed[name]
 
 
 class Kept(logging.Handler):
-    """Keeps what is logged as an error or a warning."""
+    """Keeps messages that are logged as errors or warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -67,7 +67,7 @@ class Kept(logging.Handler):
 
 @contextmanager
 def quiet_logging() -> Iterator[list[str]]:
-    """What official functions log to the root logger within the block, which prints nothing and adds no handler."""
+    """Collect what official functions log to the root logger within the block; this prints nothing, adds no handler."""
     root, handler = logging.getLogger(), Kept()
     root.addHandler(handler)
     try:
@@ -78,23 +78,23 @@ def quiet_logging() -> Iterator[list[str]]:
 
 @cache
 def compiled(code: str, mode: str) -> CodeType:
-    """A test, or a statement, of a rule file."""
+    """Compile a test, or a statement, of a rule file."""
     return compile(code, "<rule>", mode)
 
 
 def evaluate(code: str, state: dict[str, Any], local: dict[str, Any] | None = None) -> Any:
-    """``eval`` of a test."""
+    """Evaluate a test, in place of ``eval``."""
     return builtins.eval(compiled(code, "eval"), state, local)  # noqa: S307 (of the package's own rule files)
 
 
 def execute(code: str, state: dict[str, Any], local: dict[str, Any] | None = None) -> None:
-    """``exec`` of a statement."""
+    """Execute a statement, in place of ``exec``."""
     builtins.exec(compiled(code, "exec"), state, local)  # noqa: S102 (as above)
 
 
 @cache
 def official_module() -> ModuleType:
-    """The copy of ``mlp_compliance``."""
+    """Return the copy of ``mlp_compliance``."""
     from mlperf_logging.compliance_checker import mlp_compliance
 
     package, path = mlp_compliance.__package__, Path(mlp_compliance.__file__)
@@ -113,16 +113,16 @@ def official_module() -> ModuleType:
 
 @cache
 def keys_of_rules(ruleset: str) -> frozenset[str]:
-    """The keys that the rules name; the official checker passes over lines of others."""
+    """Return the keys that the rules name; the official checker skips lines with other keys."""
     folder = Path(official_module().__file__ or "").parent / f"hpc_{ruleset}"
     named = re.compile(r"^\s*NAME:\s*(\S+)\s*$", re.MULTILINE)
     return frozenset(key for path in sorted(folder.glob("*.yaml")) for key in named.findall(path.read_text()))
 
 
 def messages_of(lines: Sequence[Any], broken: Sequence[str], ruleset: str, common_only: bool = False) -> list[str]:
-    """What the checker says of the lines of a log (its ``LogLine``); nothing where it accepts the log.
+    """Return the checker's messages on the lines of a log (its ``LogLine``); empty if it accepts the log.
 
-    ``broken`` are lines that its parser refuses. Raises what the checker raises: it crashes on some logs.
+    ``broken`` are lines that its parser rejects. Raises what the checker raises: it crashes on some logs.
     """
     module = official_module()
     module.enqueued_configs.clear()

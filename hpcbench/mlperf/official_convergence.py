@@ -16,13 +16,13 @@ from hpcbench.mlperf.official_log import OfficialLog, words_of
 
 @dataclass(frozen=True)
 class ReferenceTest:
-    """What the test says."""
+    """The result of the official test."""
 
     passed: bool
     words: str
     factor: float | None = None
-    """What the official checker writes into ``scaling.json``; none where it leaves the file as it is, 1 where it
-    deletes it."""
+    """What the official checker writes to ``scaling.json``; ``None`` if it leaves the file unchanged, 1 if it deletes
+    it."""
 
 
 def reference_test(logs: Sequence[OfficialLog], ruleset: str, bypass: bool = False) -> ReferenceTest:
@@ -32,12 +32,12 @@ def reference_test(logs: Sequence[OfficialLog], ruleset: str, bypass: bool = Fal
         return ReferenceTest(False, f"crash: {crash}")
     try:
         return tested(logs, ruleset, bypass)
-    except Exception as error:  # of numbers that are none, or an application without points
+    except Exception as error:  # from values that are not numbers, or an application without points
         return ReferenceTest(False, f"crash: {words_of(error)}")
 
 
 def tested(logs: Sequence[OfficialLog], ruleset: str, bypass: bool) -> ReferenceTest:
-    """As ``reference_test``. Raises where the official test does."""
+    """Like ``reference_test``, but raises where the official test does."""
     found = [log.convergence for log in logs if log.convergence is not None]
     batch: Any = -1
     benchmark: Any = None

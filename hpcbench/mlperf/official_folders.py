@@ -1,4 +1,4 @@
-"""The official scores of many folders, on several processes where there are many logs, and from the cache."""
+"""The official scores of many folders, read by several processes if there are many logs, and from the cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcbench.mlperf.official_score import OfficialScore, log_files, official_sc
 from staging.cores import cores_allowed
 
 FEWEST = 200
-"""Logs that are worth the start of other processes."""
+"""The fewest logs for which it is worth starting other processes."""
 AT_ONCE = 16
 FIELDS = frozenset(each.name for each in fields(OfficialLog))
 Folder = tuple[OfficialScore, dict[str, OfficialLog]]
@@ -24,7 +24,7 @@ Asked = tuple[Path, str]
 
 
 def official_folders(rulesets: Mapping[Path, str], cache: LogCache | None = None) -> dict[Path, Folder]:
-    """Score and logs of each folder that has logs, under its ruleset. Logs come from ``cache`` and go there."""
+    """Return score and logs of each folder with logs, under its ruleset; ``cache`` is read and updated."""
     files = {folder: log_files(folder) for folder in rulesets}
     asked = [(path, rulesets[folder]) for folder, paths in files.items() for path in paths]
     read = dict(zip(asked, official_logs(asked, cache), strict=True))
@@ -39,7 +39,7 @@ def official_folders(rulesets: Mapping[Path, str], cache: LogCache | None = None
 
 
 def official_logs(asked: Sequence[Asked], cache: LogCache | None) -> list[OfficialLog]:
-    """Each log as the official tools see it."""
+    """Return each log as the official tools see it."""
     readings = [Reading(("official", str(path.absolute()), ruleset), (path,)) for path, ruleset in asked]
     kept = [None] * len(asked) if cache is None else cache.get(readings)
     found = [kept_log(values, path.name) for values, (path, _) in zip(kept, asked, strict=True)]
@@ -53,7 +53,7 @@ def official_logs(asked: Sequence[Asked], cache: LogCache | None) -> list[Offici
 
 
 def kept_log(values: Any, name: str) -> OfficialLog | None:
-    """A log from what the cache has of it."""
+    """Rebuild a log from its values in the cache."""
     if not isinstance(values, dict) or set(values) != FIELDS:
         return None
     converged = values["convergence"]
@@ -64,7 +64,7 @@ def kept_log(values: Any, name: str) -> OfficialLog | None:
 
 
 def read_each(asked: Sequence[Asked]) -> Iterator[OfficialLog]:
-    """Read each log, in their order."""
+    """Read each log, in the given order."""
     workers = len(cores_allowed())
     if len(asked) < FEWEST or workers < 2:
         yield from map(read_one, asked)
@@ -74,5 +74,5 @@ def read_each(asked: Sequence[Asked]) -> Iterator[OfficialLog]:
 
 
 def read_one(asked: Asked) -> OfficialLog:
-    """A log under its ruleset."""
+    """Read a log under its ruleset."""
     return read_official_log(*asked)

@@ -1,4 +1,4 @@
-"""What the official tools take from one log: their verdict, its times, its size, its epochs and its seeds."""
+"""What the official tools derive from one log: their verdict, and its times, size, epochs and seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = re.compile(
     rf'"value": (?:{VALUE}|{FLAT}), "metadata": {FLAT}\}}',
     re.ASCII,
 )
-"""A line that is certainly sound, and its key: of most lines the official tools take no more than that."""
+"""Matches a line that is certainly valid, and its key: from most lines the official tools take no more than that."""
 OF_CONVERGENCE = ("global_batch_size", "submission_benchmark", "eval_error", "eval_accuracy", "run_stop")
 """The convergence test looks for these anywhere in a line, not only in its key."""
 
@@ -33,22 +33,22 @@ class Convergence:
     """What the convergence test takes from a log."""
 
     epochs: float
-    """1e9 where the run did not converge."""
+    """1e9 if the run did not converge."""
     converged: bool
     batch: Any
-    """-1 where there is none."""
+    """-1 if there is none."""
     benchmark: Any
 
 
 @dataclass(frozen=True)
 class OfficialLog:
-    """A log as the official tools see it. A crash is an exception of theirs that they do not catch."""
+    """A log as the official tools see it. A crash is an exception that they raise and do not catch."""
 
     name: str
     accepted: bool
     """The verdict of the compliance checker."""
     crash: str | None
-    """Where the compliance checker crashes: the exception, in words."""
+    """If the compliance checker crashes: the exception, in words."""
     start_ms: float | None = None
     stop_ms: float | None = None
     scale: int | None = None
@@ -58,14 +58,14 @@ class OfficialLog:
     convergence: Convergence | None = None
     convergence_crash: str | None = None
     seeds: tuple[tuple[Any, Any, int], ...] = ()
-    """File, line and value of each."""
+    """File, line and value of each seed."""
     seeds_problem: str | None = None
     division: Any = None
     """The first ``submission_division``."""
 
 
 def read_official_log(path: Path, ruleset: str) -> OfficialLog:
-    """The log at ``path`` under ``ruleset``. A file that cannot be read is a crash."""
+    """Read the log at ``path`` under ``ruleset``. A file that cannot be read counts as a crash."""
     try:
         text = read_text(path, encoding="latin-1")
     except (OSError, DataError) as error:
@@ -75,7 +75,7 @@ def read_official_log(path: Path, ruleset: str) -> OfficialLog:
 
 
 def official_log(name: str, text: str, ruleset: str) -> OfficialLog:
-    """As ``read_official_log``, of what the file holds."""
+    """Like ``read_official_log``, from the file's content ``text``."""
     lines, broken, crash = parse(text, keys_of_rules(ruleset) | {"seed"})
     accepted = False
     if crash is None:
@@ -94,14 +94,14 @@ def official_log(name: str, text: str, ruleset: str) -> OfficialLog:
 
 
 def words_of(error: BaseException) -> str:
-    """An exception in a line."""
+    """Describe an exception in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def parse(text: str, keys: frozenset[str]) -> tuple[list[Any], list[str], str | None]:
-    """Lines of a log as the official parser makes them, those that it refuses, and the exception that it ends with.
+    """Return the lines as the official parser makes them, those that it rejects, and the exception that ends it.
 
-    Without sound lines from which no official tool takes anything.
+    Valid lines from which no official tool takes anything are left out.
     """
     from mlperf_logging.compliance_checker.mlp_parser.ruleset_300 import LogLine, string_to_logline
 
@@ -119,7 +119,7 @@ def parse(text: str, keys: frozenset[str]) -> tuple[list[Any], list[str], str | 
                 value = {"value": entry["value"], "metadata": entry["metadata"]}
                 lines.append(LogLine(MARK + payload, float(entry["time_ms"]), entry["key"], value, number))
                 continue
-        except Exception:  # noqa: S110 (the official parser tells what is wrong)
+        except Exception:  # noqa: S110 (the official parser says what is wrong)
             pass
         try:
             lines.append(string_to_logline(number, (MARK + payload).strip()))
@@ -131,7 +131,7 @@ def parse(text: str, keys: frozenset[str]) -> tuple[list[Any], list[str], str | 
 
 
 def is_passed_over(payload: str, keys: frozenset[str]) -> bool:
-    """Whether a line is sound, and no official tool takes anything from it."""
+    """Whether a line is valid and no official tool takes anything from it."""
     begin = payload.find(KEY) + len(KEY)
     if payload[begin : payload.find('"', begin)] in keys or any(word in payload for word in OF_CONVERGENCE):
         return False
@@ -140,7 +140,7 @@ def is_passed_over(payload: str, keys: frozenset[str]) -> bool:
 
 
 def times_of(lines: Sequence[Any]) -> tuple[float | None, float | None]:
-    """Of ``run_start`` and ``run_stop``: the last of each up to the first line at which both are known."""
+    """Times of ``run_start`` and ``run_stop``: the last of each up to the first line at which both are known."""
     start: float | None = None
     stop: float | None = None
     for line in lines:
@@ -152,7 +152,7 @@ def times_of(lines: Sequence[Any]) -> tuple[float | None, float | None]:
 
 
 def scale_of(lines: Sequence[Any]) -> tuple[int | None, str | None, str | None]:
-    """Accelerators of the instance (nodes where it has none), what is missing for it, and a crash."""
+    """Accelerators of the instance (nodes if it has none), which value is missing for it, and a crash."""
     nodes = each = None
     for line in lines:
         nodes = line.value["value"] if line.key == "number_of_nodes" else nodes
@@ -172,7 +172,7 @@ def scale_of(lines: Sequence[Any]) -> tuple[int | None, str | None, str | None]:
 def seeds_of(
     lines: Sequence[Any], broken: Sequence[str], crash: str | None
 ) -> tuple[tuple[tuple[Any, Any, int], ...], str | None]:
-    """Seeds of a log with where they were logged, and why the seed checker refuses it."""
+    """Seeds of a log with where they were logged, and why the seed checker rejects it."""
     if crash is not None or broken:
         return (), crash or "lines that cannot be parsed"
     try:

@@ -1,7 +1,8 @@
-"""The score that ``mlperf_logging``'s ``result_summarizer`` gives to a folder of runs as it lies there.
+"""The score that ``mlperf_logging``'s ``result_summarizer`` gives to a folder of runs as it is.
 
 The arithmetic is that of its functions ``_compute_strong_score_standalone`` and ``_compute_weak_score_standalone``,
-from what ``official_log`` reads; nothing is written, and no ``scaling.json`` deleted. Source: mlperf_logging 4.1.68.
+applied to what ``official_log`` reads; nothing is written, and no ``scaling.json`` is deleted. Source: mlperf_logging
+4.1.68.
 """
 
 from __future__ import annotations
@@ -19,41 +20,41 @@ from hpcbench.mlperf.official_checker import quiet_logging
 from hpcbench.mlperf.official_log import OfficialLog, words_of
 
 LOGS = "result_*.txt"
-"""What the official tools take for logs; their names need no number."""
+"""Files that the official tools treat as logs; their names need no number."""
 SCALING = "scaling.json"
 DESCRIBED = (
     "division", "status", "submitter", "system_name", "host_processor_model_name", "number_of_nodes",
     "host_processor_core_count", "host_processors_per_node", "accelerator_model_name", "accelerators_per_node",
     "framework", "hw_notes", "sw_notes",
 )  # fmt: skip
-"""What the summarizer takes from a system description; where one is missing, it crashes."""
+"""Keys that the summarizer takes from a system description; it crashes if one is missing."""
 
 
 @dataclass(frozen=True)
 class OfficialScore:
-    """What the summarizer says of a folder."""
+    """What the summarizer says about a folder."""
 
     minutes: float | None = None
-    """Time to train, or of throughput the time of all instances; none where it gives no score."""
+    """Time to train, or for throughput the time of all instances; ``None`` if it gives no score."""
     instances: int | None = None
-    """Of throughput: those that count."""
+    """For throughput: the instances that count."""
     scale: int | None = None
-    """Of throughput: accelerators of an instance."""
+    """For throughput: accelerators per instance."""
     factor: float = 1.0
-    """What ``scaling.json`` said, by which a time to train is multiplied."""
+    """The factor in ``scaling.json``, by which a time to train is multiplied."""
     crash: str | None = None
-    """The exception that ends the whole command; no folder of the organization has a score then."""
+    """The exception that ends the whole command; no folder of the organization then has a score."""
     why: str | None = None
     """Why there is no score."""
 
 
 def log_files(folder: Path) -> list[Path]:
-    """The logs of a folder, in the order in which the official tools find them: that of the filesystem."""
+    """List the logs of a folder, in the order in which the official tools find them: that of the filesystem."""
     return [Path(name) for name in glob.glob(f"{folder}/{LOGS}")]  # noqa: PTH207 (the order is that of glob)
 
 
 def official_score(folder: Path, logs: Sequence[OfficialLog], throughput: bool, ruleset: str) -> OfficialScore:
-    """The score of ``folder``, of which ``logs`` are the files, in the order of ``log_files``."""
+    """Score ``folder``, whose files are ``logs``, in the order of ``log_files``."""
     from mlperf_logging.benchmark_meta import get_allowed_benchmarks
 
     benchmark = folder.name
@@ -76,7 +77,7 @@ def official_score(folder: Path, logs: Sequence[OfficialLog], throughput: bool, 
 
 
 def description_problem(folder: Path) -> OfficialScore | None:
-    """Where the summarizer passes a system over for want of its description, or crashes on what that holds."""
+    """Return the result if the summarizer skips a system for lack of a description, or crashes on its content."""
     system = folder.parent.parent
     path = system.parent.parent / "systems" / f"{system.name}.json"
     if not path.is_file():
@@ -96,7 +97,7 @@ def description_problem(folder: Path) -> OfficialScore | None:
 
 
 def time_score(folder: Path, logs: Sequence[OfficialLog]) -> OfficialScore:
-    """The mean without the fastest and the slowest, which a log that is not accepted may be, times the scaling."""
+    """The mean without the fastest and the slowest, times the scaling; one rejected log may be the slowest."""
     try:
         factor = scaling_of(folder)
     except Exception as error:
@@ -113,7 +114,7 @@ def time_score(folder: Path, logs: Sequence[OfficialLog]) -> OfficialScore:
 
 
 def scaling_of(folder: Path) -> float:
-    """The factor of ``scaling.json``; 1 without. Raises where the summarizer does."""
+    """The factor in ``scaling.json``; 1 without that file. Raises where the summarizer does."""
     path = folder / SCALING
     if not path.is_file():
         return 1.0
@@ -124,7 +125,7 @@ def scaling_of(folder: Path) -> float:
 
 
 def throughput_score(benchmark: str, logs: Sequence[OfficialLog]) -> OfficialScore:
-    """From the first start to the last stop of all logs that are accepted."""
+    """The time from the first start to the last stop of all accepted logs."""
     start, stop, count = float("inf"), float("-inf"), 0
     scale: int | None = None
     for log in logs:
@@ -144,7 +145,7 @@ def throughput_score(benchmark: str, logs: Sequence[OfficialLog]) -> OfficialSco
 
 
 def with_power(folder: Path, throughput: bool, ruleset: str) -> OfficialScore:
-    """The official functions themselves, which then read the power logs too, and crash where one is missing."""
+    """Run the official functions themselves, which also read the power logs, and crash if one is missing."""
     from mlperf_logging.result_summarizer import result_summarizer as official
 
     function = official._compute_weak_score_standalone if throughput else official._compute_strong_score_standalone

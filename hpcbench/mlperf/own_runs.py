@@ -1,4 +1,4 @@
-"""Records of one's own runs: the official log of the run folder, and what its summary tells better."""
+"""Records of your own runs: the official log of the run folder, and what its summary knows better."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpcbench.results.summary import Summary
 
 
 def read_own_run(place: LogPlace) -> RunRecord:
-    """The run of a run folder. One that has not ended has what its log has. Raises ``DataError``."""
+    """Read the run of a run folder. A run that has not ended has only what its log has. Raises ``DataError``."""
     record = read_log(place)
     folder = RunFolder(place.path.parent)
     record.path = str(folder.path)
@@ -22,7 +22,7 @@ def read_own_run(place: LogPlace) -> RunRecord:
 
 
 def use_summary(record: RunRecord, summary: Summary) -> None:
-    """Fill in what the official log leaves open."""
+    """Fill in what the official log does not say."""
     record.system = record.system or summary.device
     record.accelerator = summary.device
     if summary.simulated_ranks is not None:

@@ -1,7 +1,7 @@
 """The rules of the official package checker, for a folder of runs and for the tree of an organization.
 
-Its verdict is the checker's own (``package_checker``, mlperf_logging 4.1.68), which always ends with exit code 0,
-writes ``scaling.json`` into the folders, and ends at the first crash. This writes nothing and goes on.
+The verdict is that of ``package_checker`` (mlperf_logging 4.1.68), which always ends with exit code 0, writes
+``scaling.json`` to the folders, and stops at the first crash. This module writes nothing and continues.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PARAMETERS = "package_checker_params"
 
 @dataclass(frozen=True)
 class FolderCheck:
-    """What the package checker says of a folder of runs."""
+    """What the package checker says about a folder of runs."""
 
     folder: Path
     benchmark: str
     throughput: bool
     closed: bool
-    """Only then seeds and reference points are looked at."""
+    """Only in the closed division are seeds and reference points checked."""
     ruleset: str
     logs: tuple[OfficialLog, ...]
     faults: tuple[str, ...]
@@ -50,13 +50,13 @@ class FolderCheck:
 
 @dataclass(frozen=True)
 class OrganizationCheck:
-    """What the package checker says of the tree of an organization."""
+    """What the package checker says about the tree of an organization."""
 
     path: Path
     ruleset: str
     folders: tuple[FolderCheck, ...]
     faults: tuple[str, ...]
-    """Those of no folder of runs: of the tree, and of system descriptions."""
+    """Faults outside the folders of runs: in the tree, and in system descriptions."""
     notes: tuple[str, ...]
 
     @property
@@ -67,14 +67,14 @@ class OrganizationCheck:
 
 @dataclass(frozen=True)
 class Bypass:
-    """Tests that a file ``package_checker_params`` leaves out, in the folder of a system or of runs."""
+    """Tests that a file ``package_checker_params``, in the folder of a system or of runs, switches off."""
 
     seeds: bool = False
     convergence: bool = False
 
     @classmethod
     def of(cls, folders: Sequence[Path]) -> Bypass:
-        """As the files of ``folders`` say. The checker knows a word only where no line end follows it."""
+        """Read the files in ``folders``. The checker recognizes a word only if no line end follows it."""
         found = [line for folder in folders if (folder / PARAMETERS).is_file()
                  for line in (folder / PARAMETERS).read_text().splitlines(keepends=True)]  # fmt: skip
         return cls("seed-checker-bypass" in found, "rcp-bypass" in found)
@@ -83,7 +83,7 @@ class Bypass:
 def check_folder(
     folder: Path, benchmark: str, throughput: bool, closed: bool, ruleset: str, bypass: Bypass | None = None
 ) -> FolderCheck:
-    """The rules for the logs ``result_*.txt`` in ``folder``. ``benchmark`` is one that has a count of runs."""
+    """Apply the rules to the logs ``result_*.txt`` in ``folder``. ``benchmark`` must be one with a count of runs."""
     bypass = bypass or Bypass()
     logs = [read_official_log(path, ruleset) for path in log_files(folder)]
     faults, notes = check_count(len(logs), benchmark, throughput)
@@ -104,7 +104,7 @@ def check_folder(
 
 
 def check_count(found: int, benchmark: str, throughput: bool) -> tuple[list[str], list[str]]:
-    """So many logs make a time to train; throughput has at least as many."""
+    """Check the number of logs: time to train takes exactly the rules' number, throughput at least that many."""
     needed = RUNS[benchmark]
     if throughput and found < needed:
         return [f"count: {counted(found, 'instance')}, at least {needed} needed"], []
@@ -114,7 +114,7 @@ def check_count(found: int, benchmark: str, throughput: bool) -> tuple[list[str]
 
 
 def check_logs(folder: Path, logs: Sequence[OfficialLog]) -> tuple[list[str], list[str]]:
-    """One log, or the power logs of one run, may be bad."""
+    """Check the logs: one log, or the power logs of one run, may be bad."""
     crashes = [f"crash: {log.name}: {log.crash}" for log in logs if log.crash is not None]
     bad = {Path(log.name).stem for log in logs if not log.accepted}
     notes = []
@@ -131,7 +131,7 @@ def check_logs(folder: Path, logs: Sequence[OfficialLog]) -> tuple[list[str], li
 
 
 def bad_power(folder: Path, logs: Sequence[OfficialLog]) -> set[str]:
-    """Names of runs whose power logs are not as the power checker wants them."""
+    """Names of runs whose power logs the power checker rejects."""
     from mlperf_logging.package_checker.power_checker import PowerChecker
 
     with quiet_logging():
@@ -140,7 +140,7 @@ def bad_power(folder: Path, logs: Sequence[OfficialLog]) -> set[str]:
 
 
 def check_seeds(logs: Sequence[OfficialLog]) -> list[str]:
-    """Each log has a seed, and no two have the same one from the same line of the same file."""
+    """Check that each log has a seed, and that no two have the same one from the same line of the same file."""
     faults: list[str] = []
     unreadable = [log.name for log in logs if log.seeds_problem is not None]
     without = [log.name for log in logs if log.seeds_problem is None and not log.seeds]
@@ -164,7 +164,7 @@ def check_seeds(logs: Sequence[OfficialLog]) -> list[str]:
 
 
 def check_organization(organization: Path, ruleset: str) -> OrganizationCheck:
-    """The whole tree of an organization: its system descriptions, and each folder of runs."""
+    """Check the whole tree of an organization: its system descriptions, and each folder of runs."""
     faults = check_systems(organization, ruleset)
     notes: list[str] = []
     folders: list[FolderCheck] = []
@@ -186,7 +186,7 @@ def check_organization(organization: Path, ruleset: str) -> OrganizationCheck:
 
 
 def check_in_tree(organization: Path, folder: Path, ruleset: str) -> tuple[FolderCheck | None, str | None]:
-    """A folder of runs by its place in the tree, or what keeps the checker from it."""
+    """Check a folder of runs by its place in the tree, or return what prevents the check."""
     from mlperf_logging.benchmark_meta import get_allowed_benchmarks
 
     system = folder.parents[1]
@@ -200,12 +200,12 @@ def check_in_tree(organization: Path, folder: Path, ruleset: str) -> tuple[Folde
 
 
 def sub_folders(folder: Path) -> list[Path]:
-    """Folders in a folder, by name; none where it is not there."""
+    """Folders in a folder, sorted by name; empty if it does not exist."""
     return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
 def is_closed(organization: Path, system: str) -> tuple[bool, str | None]:
-    """Whether the description of a system says closed, or why the checker crashes on it."""
+    """Whether the description of a system says ``closed``, or why the checker crashes on it."""
     import json
 
     path = organization / "systems" / f"{system}.json"
@@ -217,7 +217,7 @@ def is_closed(organization: Path, system: str) -> tuple[bool, str | None]:
 
 
 def check_systems(organization: Path, ruleset: str) -> list[str]:
-    """What the official checker of system descriptions says of each file, in words of the fields that are missing."""
+    """What the official checker of system descriptions says about each file: the fields that are missing."""
     from mlperf_logging.system_desc_checker import system_desc_checker
 
     faults = []

@@ -1,4 +1,4 @@
-"""What is to be known of a folder of runs beyond the official rules: notes, which no verdict comes from."""
+"""Notes on a folder of runs beyond the official rules; they do not affect the verdict."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hpcbench.results.units import counted
 from staging.errors import InputError
 
 OFFICIAL = ("count: ", "seeds: ", "convergence: ", "official: ")
-"""Findings that the package checker has words of its own for."""
+"""Findings that the package checker reports in its own words."""
 
 
 def notes_of(checked: FolderCheck) -> list[str]:
-    """Rules that no official tool checks, for the runs of a folder."""
+    """Check the runs of a folder against rules that no official tool checks."""
     try:
         records = read_runs(find_runs([checked.folder]))
     except InputError as error:
@@ -31,7 +31,7 @@ def notes_of(checked: FolderCheck) -> list[str]:
 
 
 def pruned_notes(checked: FolderCheck) -> list[str]:
-    """Logs that were pruned keep the rules too."""
+    """Check pruned logs, which must keep the rules, too."""
     folder: Path = checked.folder / PRUNED
     logs = [read_official_log(path, checked.ruleset) for path in log_files(folder)]
     bad = [log.name for log in logs if not log.accepted]

@@ -1,6 +1,6 @@
-"""The published results that the suite ships as figures: entries and runs of MLPerf HPC v0.7, v1.0 and v2.0.
+"""The published results that come with the suite as figures: entries and runs of MLPerf HPC v0.7, v1.0 and v2.0.
 
-Where they come from, and what is left out, is in ``hpcbench/published/README.md``.
+``hpcbench/published/README.md`` says where they come from and what is left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hpcbench.mlperf.run_record import RunRecord, source
 
 FOLDER = Path(__file__).parents[1] / "published"
 FOLDERS = {"time to train": "strong", "throughput": "weak"}
-"""A round's folder of each mode; v0.7 has none."""
+"""The folder of each mode in a round; v0.7 has none."""
 
 T = TypeVar("T")
 Row = Mapping[str, str]
@@ -25,9 +25,9 @@ Row = Mapping[str, str]
 
 @dataclass
 class PublishedRun(RunRecord):
-    """A run of a round. Its epochs are known by these sums, so that ``epochs_s`` and ``evaluations_s`` are empty.
+    """A run of a round. Only these summaries of its epochs are known, so ``epochs_s`` and ``evaluations_s`` are empty.
 
-    The names are those of the columns that ``runs_table`` makes of the lists, and take their place in it.
+    The fields are named after the columns that ``runs_table`` derives from the lists, and take their place there.
     """
 
     first_epoch_s: float | None = field(default=None, metadata=source("as in epochs_s", "s"))
@@ -42,7 +42,7 @@ class PublishedRun(RunRecord):
 
 @dataclass(frozen=True)
 class PublishedEntry:
-    """An entry of a round. ``None`` is what its logs do not tell. Figures of runs are medians over them."""
+    """An entry of a round. ``None`` is what its logs do not say. Figures of runs are medians over the runs."""
 
     round: str
     organization: str
@@ -52,21 +52,21 @@ class PublishedEntry:
     """``time to train`` or ``throughput``."""
     division: str
     category: str
-    """Of the system description: ``onprem`` or ``available``. Logs may say otherwise."""
+    """From the system description: ``onprem`` or ``available``. Logs may say otherwise."""
     accelerator: str
     framework: str
     system_nodes: int | None
-    """Of the system description; of a throughput entry, those of all instances."""
+    """From the system description; for a throughput entry, those of all instances."""
     nodes: int | None
-    """Of an instance."""
+    """Per instance."""
     accelerators: int | None
-    """Of an instance; a node without any counts as one."""
+    """Per instance; a node without any counts as one."""
     runs: int
     global_batch_size: int | None
     time_to_train_s: float | None
-    """Olympic mean, of time to train alone."""
+    """Olympic mean; for time to train only."""
     all_models_s: float | None
-    """From the first start to the last stop, of throughput alone."""
+    """From the first start to the last stop; for throughput only."""
     staging_s: float | None
     """Within the clock."""
     epochs: float | None
@@ -82,42 +82,42 @@ class PublishedEntry:
 
     @property
     def samples_per_s_per_accelerator(self) -> float | None:
-        """Training samples per second of each accelerator."""
+        """Training samples per second and accelerator."""
         if self.samples_per_s is None or not self.accelerators:
             return None
         return self.samples_per_s / self.accelerators
 
     @property
     def models_per_min(self) -> float | None:
-        """Of throughput."""
+        """Models per minute of a throughput entry."""
         return None if self.all_models_s is None else 60 * self.runs / self.all_models_s
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:
-        """What tells it from all others."""
+        """What distinguishes it from all other entries."""
         return self.round, self.organization, self.system, self.application, self.mode
 
 
 def published_entries() -> list[PublishedEntry]:
-    """All entries, by round, organization and system."""
+    """Return all entries, ordered by round, organization and system."""
     with (FOLDER / "entries.csv").open(encoding="utf-8", newline="") as lines:
         return [entry_of(row) for row in csv.DictReader(lines)]
 
 
 def published_applications() -> list[str]:
-    """Applications that have entries."""
+    """Return the names of the applications that have entries."""
     return sorted({entry.application for entry in published_entries()})
 
 
 def published_runs() -> list[RunRecord]:
-    """All runs of CosmoFlow and DeepCAM, each a ``PublishedRun``, by round, organization, system and file."""
+    """Return all runs of CosmoFlow and DeepCAM, each a ``PublishedRun``, by round, organization, system and file."""
     entries = {entry.key: entry for entry in published_entries()}
     with gzip.open(FOLDER / "runs.csv.gz", "rt", encoding="utf-8", newline="") as lines:
         return [run_of(row, entries) for row in csv.DictReader(lines)]
 
 
 def value(row: Row, name: str, kind: Callable[[str], T]) -> T | None:
-    """A cell; ``None`` where it is empty."""
+    """The value of a cell; ``None`` if it is empty."""
     return kind(row[name]) if row[name] else None
 
 
@@ -148,7 +148,7 @@ def entry_of(row: Row) -> PublishedEntry:
 
 
 def run_of(row: Row, entries: Mapping[tuple[str, str, str, str, str], PublishedEntry]) -> PublishedRun:
-    """The run of a row; what its entry says of all its runs is taken from there."""
+    """The run of a row; what is common to all runs of its entry is taken from the entry."""
     record = PublishedRun(path=path_of(row), origin="published", pruned=row["pruned"] == "1")
     for name in ("round", "organization", "system", "application", "mode", "division", "status"):
         setattr(record, name, value(row, name, str))
@@ -171,7 +171,7 @@ def run_of(row: Row, entries: Mapping[tuple[str, str, str, str, str], PublishedE
 
 
 def set_rates(record: PublishedRun) -> None:
-    """Local batch and samples per second, where all that they are made of is known."""
+    """Set local batch and samples per second, if everything that they are computed from is known."""
     if record.accelerators and record.global_batch_size:
         record.local_batch_size = record.global_batch_size / record.accelerators
     if record.train_samples and record.epoch_median_s:
@@ -181,7 +181,7 @@ def set_rates(record: PublishedRun) -> None:
 
 
 def path_of(row: Row) -> str:
-    """Where the log is below the folder that holds the rounds, as ``find_logs`` knows them."""
+    """Path of the log below the folder that holds the rounds, as ``find_logs`` knows them."""
     mode = [] if row["round"] == "v0.7" else [FOLDERS[row["mode"]]]
     pruned = ["pruned_results"] if row["pruned"] == "1" else []
     parts = [

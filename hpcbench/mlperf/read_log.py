@@ -1,4 +1,4 @@
-"""Reads an official log as a record of its run. Logs that lie are read as far as they go, with a note."""
+"""Read an official log as a record of its run. Inconsistent logs are read as far as possible, with a note."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LARGEST_SEED = 2**63
 
 
 def read_log(place: LogPlace) -> RunRecord:
-    """The run of a log. Raises ``DataError`` for a file that cannot be read, or holds no line of a log."""
+    """Read the run of a log. Raises ``DataError`` for a file that cannot be read or holds no line of a log."""
     lines, problems = read_events(place.path, is_of_the_run)
     events = [event for event in lines if finite(event.time_ms)]
     if not events:
@@ -58,7 +58,7 @@ def read_log(place: LogPlace) -> RunRecord:
 
 
 def first_values(events: Sequence[Event]) -> dict[str, Any]:
-    """The first value of each key."""
+    """Return the first value of each key."""
     found: dict[str, Any] = {}
     for event in events:
         found.setdefault(event.key, event.value)
@@ -66,18 +66,18 @@ def first_values(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def text(value: object) -> str | None:
-    """``value`` where it is text that is not empty."""
+    """``value`` if it is non-empty text, else ``None``."""
     return value if isinstance(value, str) and value else None
 
 
 def whole(value: object) -> int | None:
-    """``value`` where it is a whole number of at least 1, or the text of one."""
+    """``value`` if it is a whole number of at least 1, or the text of one; else ``None``."""
     number = count(value)
     return number if number else None
 
 
 def count(value: object) -> int | None:
-    """``value`` where it is a whole number of at least 0, or the text of one."""
+    """``value`` if it is a whole number of at least 0, or the text of one; else ``None``."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 16:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -86,18 +86,18 @@ def count(value: object) -> int | None:
 
 
 def finite(value: object) -> bool:
-    """Whether ``value`` is a number that one can reckon with."""
+    """Whether ``value`` is a number that can be used in calculations."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def note_application(record: RunRecord, place: LogPlace) -> None:
-    """A note where the log is of another application than its folder."""
+    """Add a note if the log is of another application than its folder."""
     if place.application and record.application != place.application:
         record.notes.append(f"submission_benchmark is {record.application}, the folder {place.application}")
 
 
 def set_seed(record: RunRecord, values: dict[str, Any]) -> None:
-    """The seed, with a note where it is none."""
+    """Set the seed, with a note if it is not a valid one."""
     seed = values.get("seed")
     if isinstance(seed, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", seed):
         record.notes.append("the seed is text")
@@ -109,7 +109,7 @@ def set_seed(record: RunRecord, values: dict[str, Any]) -> None:
 
 
 def system_description(place: LogPlace, record: RunRecord) -> dict[str, Any]:
-    """The system description of the log's folder; empty where there is none."""
+    """The system description of the log's folder; empty if there is none."""
     if place.description is None:
         return {}
     try:
@@ -121,7 +121,7 @@ def system_description(place: LogPlace, record: RunRecord) -> dict[str, Any]:
 
 
 def set_scale(record: RunRecord, values: dict[str, Any], system: dict[str, Any]) -> None:
-    """Nodes and accelerators of the instance."""
+    """Set the nodes and accelerators of the instance."""
     record.nodes = whole(values.get("number_of_nodes"))
     each = count(values.get("accelerators_per_node"))
     system_nodes, system_each = whole(system.get("number_of_nodes")), count(system.get("accelerators_per_node"))
@@ -145,7 +145,7 @@ def set_scale(record: RunRecord, values: dict[str, Any], system: dict[str, Any])
 
 
 def set_end(record: RunRecord, events: Sequence[Event]) -> None:
-    """Status, epochs and quality."""
+    """Set status, epochs and quality."""
     stop = next((number for number, event in enumerate(events) if event.key == "run_stop"), None)
     before = events if stop is None else events[:stop]
     key = QUALITIES.get(record.application or "")
@@ -157,7 +157,7 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
         )
     scored = [event for event in scored if finite(event.value)]
     evaluations = [event for event in scored if event.key == key]
-    if not evaluations:  # another application, or a log that has the other key: some have both, of opposite sign
+    if not evaluations:  # another application, or a log with the other key: some have both, with opposite signs
         evaluations = [event for event in scored if event.key == scored[0].key]
     record.qualities = [float(event.value) for event in evaluations]
     if stop is None:
@@ -181,7 +181,7 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
 
 
 def set_phases(record: RunRecord, events: Sequence[Event]) -> None:
-    """Seconds of the phases, and rates."""
+    """Set the seconds of the phases, and the rates."""
     phases = phases_of(events)
     record.notes += phases.notes
     record.start_unix_s, record.time_to_train_s = phases.start_unix_s, phases.time_to_train_s

@@ -1,4 +1,4 @@
-"""Reads the runs of many logs and run folders: on several processes, and from the cache where they have been read."""
+"""Read the runs of many logs and run folders, in several processes, and from the cache if already read."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from staging.progress import Progress
 
 AT_ONCE = 16
 FEWEST_FOR_PROCESSES = 200
-"""Fewer logs are read sooner than another process starts."""
+"""Fewer logs than this are read before another process has started."""
 FIELDS = frozenset(each.name for each in fields(RunRecord))
 
 
 def read_runs(
     places: Sequence[LogPlace], *, processes: int = 1, cache: LogCache | None = None, quiet: bool = True
 ) -> list[RunRecord]:
-    """A record of each; what cannot be read among others says so itself. Raises ``InputError`` for one alone.
+    """Return a record for each place; among several, an unreadable one has a record that says so.
 
-    ``processes``: so many read where there are logs enough for them. Logs come from ``cache`` and go there; run
-    folders, whose summary counts, too, are always read.
+    Raises ``InputError`` if the only place cannot be read. ``processes`` is how many processes read if there are
+    enough logs. Logs are read from and written to ``cache``; run folders, whose summary counts, too, are always read.
     """
     found = records_kept(places, cache)
     left = [number for number, record in enumerate(found) if record is None]
@@ -49,14 +49,14 @@ def read_runs(
 
 
 def reading_of(place: LogPlace) -> Reading:
-    """The reading of a log: its file, all that its place says of it, and the system description beside it."""
+    """The reading of a log: its file, all that its place says about it, and the system description beside it."""
     said = (place.origin, place.round, place.organization, place.system, place.application, place.mode, place.pruned)
     beside = () if place.description is None else (place.description,)
     return Reading(("record", str(place.path.absolute()), *said), (place.path, *beside))
 
 
 def records_kept(places: Sequence[LogPlace], cache: LogCache | None) -> list[RunRecord | None]:
-    """The record of each place that the cache has, by the path that it has now."""
+    """The cached record of each place, with its present path; ``None`` if it is not cached."""
     if cache is None:
         return [None] * len(places)
     kept = cache.get([reading_of(place) for place in places])
@@ -64,19 +64,19 @@ def records_kept(places: Sequence[LogPlace], cache: LogCache | None) -> list[Run
 
 
 def record_of(values: Any, place: LogPlace) -> RunRecord | None:
-    """A record from what the cache has of it."""
+    """Rebuild a record from its values in the cache."""
     if not isinstance(values, dict) or set(values) != FIELDS:
         return None
     return RunRecord(**{**values, "path": str(place.path)})
 
 
 def is_kept(place: LogPlace, record: RunRecord) -> bool:
-    """Whether a record belongs into the cache: not that of a run folder, nor of a log that could not be read."""
+    """Whether a record belongs in the cache: not that of a run folder, nor of a log that could not be read."""
     return place.origin != "own" and record.start_unix_s is not None
 
 
 def read_each(places: Sequence[LogPlace], processes: int) -> Iterator[RunRecord]:
-    """A record of each, in their order."""
+    """Read each run, in the given order."""
     if processes < 2 or len(places) < FEWEST_FOR_PROCESSES:
         yield from map(read_run, places)
         return
@@ -85,12 +85,12 @@ def read_each(places: Sequence[LogPlace], processes: int) -> Iterator[RunRecord]
 
 
 def read_place(place: LogPlace) -> RunRecord:
-    """The record of a run. Raises ``InputError`` for one that cannot be read."""
+    """Read the record of a run. Raises ``InputError`` if it cannot be read."""
     return read_own_run(place) if place.origin == "own" else read_log(place)
 
 
 def read_run(place: LogPlace) -> RunRecord:
-    """The record of a run; where it cannot be read, one with the reason."""
+    """Read the record of a run; if it cannot be read, return one with the reason."""
     try:
         return read_place(place)
     except InputError as error:
@@ -102,7 +102,7 @@ def read_run(place: LogPlace) -> RunRecord:
 
 
 def note_alike(records: Sequence[RunRecord]) -> None:
-    """A note to runs of a folder that trained alike to the last digit."""
+    """Add a note to runs of one folder whose training was identical to the last digit."""
     first: dict[tuple[object, ...], RunRecord] = {}
     for record in records:
         if len(record.qualities) < FEWEST_ALIKE:

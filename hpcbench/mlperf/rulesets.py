@@ -1,4 +1,4 @@
-"""Which official rules a log is judged by: those of its round."""
+"""Which official rules apply to a log: those of its round."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from staging.errors import InputError
 ROUNDS = {"v1.0": "1.0.0", "v2.0": "2.0.0", "v3.0": "3.0.0"}
 """The ruleset of each round."""
 RULESETS = tuple(ROUNDS.values())
-"""Those that ``mlperf_logging`` has for HPC; there is none for v0.7."""
+"""The rulesets that ``mlperf_logging`` has for HPC; there is none for v0.7."""
 NEWEST = RULESETS[-1]
 WITHOUT = "v0.7"
 """The round before the official HPC rulesets."""
 
 
 def ruleset_of_round(name: str | None) -> str | None:
-    """The ruleset of a round such as ``v1.0``; none for v0.7, and for a round that the official tools do not know."""
+    """The ruleset of a round such as ``v1.0``; ``None`` for v0.7, and for a round unknown to the official tools."""
     return ROUNDS.get(name or "")
 
 
@@ -30,7 +30,7 @@ def round_around(path: Path) -> str | None:
 
 
 def check_ruleset(ruleset: str) -> str:
-    """``ruleset`` itself. Raises ``InputError`` where the official tools have no such HPC rules."""
+    """Return ``ruleset`` itself. Raises ``InputError`` if the official tools have no such HPC rules."""
     if ruleset not in RULESETS:
         raise InputError(f"ruleset {ruleset} is not one of {', '.join(RULESETS)}, for which official HPC rules exist")
     return ruleset

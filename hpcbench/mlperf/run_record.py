@@ -1,4 +1,4 @@
-"""One run of one's own or of a published round, as a row: what its official log, or its run folder, tells of it."""
+"""One run, your own or of a published round, as a row: what its official log, or its run folder, says about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FEWEST_ALIKE = 3
-"""So many equal evaluations tell that two runs trained alike."""
+"""This many equal evaluations show that two runs trained alike."""
 
 
 def source(lines: str, unit: str = "") -> dict[str, str]:
@@ -18,7 +18,7 @@ def source(lines: str, unit: str = "") -> dict[str, str]:
 class RunRecord:
     """A run. ``None`` is what cannot be known; it is never zero.
 
-    Where a log is silent of nodes and accelerators, they are those of the system description beside it.
+    If a log does not give nodes and accelerators, they are those of the system description beside it.
     """
 
     path: str = field(default="", metadata=source("the file, or the run folder"))

@@ -1,4 +1,4 @@
-"""Which runs count where more were made than the rules ask for: N in a row, whose score is the median of all such."""
+"""Which runs count if there are more than the rules ask for: N in a row, whose score is the median of all such."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from hpcbench.mlperf.convergence_check import olympic
 
 
 def median_window(seconds: Sequence[float], needed: int) -> int:
-    """Where the window of ``needed`` consecutive runs begins; ``seconds`` are their times, infinite of failed ones.
+    """Return the index at which the window of ``needed`` consecutive runs begins.
 
-    A window with more than one failed run counts as infinite. Of an even number of windows it is the slower of the two
-    in the middle, and of equal ones the first. Source: training_rules.adoc, "More than N runs".
+    ``seconds`` are the times of the runs, infinite for failed ones. A window with more than one failed run counts as
+    infinite. Of an even number of windows the slower of the two in the middle is chosen, and of equal ones the first.
+    Source: training_rules.adoc, "More than N runs".
     """
     scores = [olympic(seconds[first : first + needed]) if needed >= 3 else math.inf
               for first in range(len(seconds) - needed + 1)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs of many logs as one table, a row for each."""
+"""Runs of many logs as one table, one row each."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PARTS: dict[str, tuple[str, str, str]] = {
     "epochs_s": ("first_epoch_s", "epoch_median_s", "training_s"),
     "evaluations_s": ("first_evaluation_s", "evaluation_median_s", "evaluation_s"),
 }
-"""Lists of seconds and the columns that a table has of them: the first, the median of the later ones, the sum."""
+"""Lists of seconds and the table columns made from them: the first, the median of the later ones, the sum."""
 
 
 def row_of(record: RunRecord) -> dict[str, Any]:
-    """The cells of a record: lists of seconds as three columns and JSON, other collections as text."""
+    """Return the cells of a record: lists of seconds as three columns and JSON, other collections as text."""
     row: dict[str, Any] = {}
     for each in fields(record):
         value = getattr(record, each.name)
@@ -43,7 +43,7 @@ def row_of(record: RunRecord) -> dict[str, Any]:
 
 
 def runs_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """The table. A cell that cannot be known is missing, in whole numbers too."""
+    """Return the table. An unknown cell is missing, in columns of whole numbers, too."""
     import pandas as pd
 
     frame = pd.DataFrame([row_of(record) for record in records], columns=list(row_of(RunRecord())))
@@ -52,7 +52,11 @@ def runs_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def writer(path: Path) -> Callable[[pd.DataFrame], None]:
-    """What writes a table to ``path``, by its suffix. Raises ``InputError`` for another, or a file that is there."""
+    """Return a function that writes a table to ``path`` in the format of its suffix.
+
+    Raises ``InputError`` for any other suffix, if the file exists or its folder does not, and for Parquet without
+    pyarrow.
+    """
     if path.suffix not in FORMATS:
         raise InputError(f"--out {path}: the suffix must be one of {', '.join(FORMATS)}")
     if path.exists():

@@ -1,4 +1,4 @@
-"""Which lines of an official log tell of the run as a whole, and not of a step."""
+"""Which lines of an official log describe the run as a whole, and not a step."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ KEY = re.compile(r'"key"\s*:\s*"([^"\\]*)"')
 OF_STEPS = frozenset(
     {"learning_rate", "train_accuracy", "train_loss", "eval_loss", "tracked_stats", "power_reading", "train_error"}
 )
-"""Keys of which logs have a line every few steps, and from which no column is made."""
+"""Keys that logs write every few steps, and from which no column is made."""
 
 
 def is_of_the_run(line: str) -> bool:
-    """Whether a line is one of a log, and not of a step. A line whose key cannot be told is one of the run."""
+    """Whether a line is a log line and not one of a step. A line whose key cannot be read counts as one of the run."""
     if MARK not in line:
         return False
     key = KEY.search(line)

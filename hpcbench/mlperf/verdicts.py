@@ -1,4 +1,4 @@
-"""Verdicts of the official tools on logs, folders of runs and organizations, with what is to be said beside them."""
+"""Verdicts of the official tools on logs, folders of runs and organizations, with the notes that go with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
 PASSES = ("pass", "common rules")
 NO_RULES = "no rules"
 MOST_MESSAGES = 5
-"""Of each log that is rejected among others."""
+"""Most messages that are shown for each rejected log of a folder."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Verdict:
     kind: Kind
     name: str
     cells: tuple[str, ...]
-    """Those of ``COLUMNS``, the last one the verdict."""
+    """The values for ``COLUMNS``; the last one is the verdict."""
     details: tuple[str, ...]
     assumed: bool = False
-    """Whether nothing named a ruleset, so that it is the newest."""
+    """Whether no ruleset was named, so the newest was used."""
 
     @property
     def passed(self) -> bool:
@@ -55,7 +55,7 @@ class Verdict:
 
 
 def verdicts_on(target: Target, ruleset: str | None, division: str | None) -> Iterator[Verdict]:
-    """Verdicts on a target: one, or of an organization also one for each folder of runs.
+    """Yield the verdict on a target; for an organization, also one for each folder of runs.
 
     ``ruleset`` and ``division`` are those asked for, if any. Raises ``InputError`` as ``check_log`` does.
     """
@@ -75,7 +75,7 @@ def verdicts_on(target: Target, ruleset: str | None, division: str | None) -> It
 
 
 def without_rules(target: Target) -> Verdict:
-    """Of the round before the official rulesets."""
+    """The verdict on a target of the round before the official rulesets."""
     names = place_of(target.path)[1:4] if target.kind == "folder" else (label(target.path),)
     blank = ("-",) * (len(COLUMNS[target.kind]) - len(names) - 1)
     said = f"round {WITHOUT} has no official HPC ruleset; --ruleset 1.0.0 checks it by the rules of the next round"
@@ -89,7 +89,7 @@ def own_ruleset(log: Path) -> str | None:
 
 
 def log_verdict(result: CheckResult, assumed: bool) -> Verdict:
-    """A log: what the compliance checker says, and what it lets pass as notes."""
+    """The verdict on a log: what the compliance checker says, and as notes what it lets pass."""
     notes = [*result.beyond_messages, *result.notes]
     said = [] if result.official == "own target" else list(result.official_messages)
     if result.official == "own target":
@@ -102,7 +102,7 @@ def log_verdict(result: CheckResult, assumed: bool) -> Verdict:
 
 
 def folder_verdict(checked: FolderCheck, assumed: bool) -> Verdict:
-    """A folder of runs: what the package checker says, why logs are rejected, and rules that nobody checks."""
+    """The verdict on a folder of runs: what the package checker says, why logs are rejected, and unchecked rules."""
     notes = [*checked.notes, *(notes_of(checked) if checked.logs else [])]
     said = list(checked.faults)
     for log in checked.rejected:
@@ -123,7 +123,7 @@ def folder_verdict(checked: FolderCheck, assumed: bool) -> Verdict:
 
 
 def organization_verdict(checked: OrganizationCheck, target: Target, assumed: bool) -> Verdict:
-    """An organization: the package checker's verdict on the whole tree."""
+    """The verdict on an organization: the package checker's verdict on the whole tree."""
     failed = sum(not folder.passed for folder in checked.folders)
     cells = (
         checked.path.absolute().name, target.round or "-", checked.ruleset, str(len(checked.folders)), str(failed),
@@ -135,7 +135,7 @@ def organization_verdict(checked: OrganizationCheck, target: Target, assumed: bo
 
 
 def place_of(folder: Path) -> tuple[str, str, str, str]:
-    """Round, organization, system and name of a folder of runs; a dash for what its place does not tell."""
+    """Round, organization, system and name of a folder of runs; a dash for what its path does not say."""
     parts = folder.absolute().parts
     if "results" not in parts[1:-2]:
         return "-", "-", parts[-2] if len(parts) > 2 else "-", parts[-1]
@@ -144,7 +144,7 @@ def place_of(folder: Path) -> tuple[str, str, str, str]:
 
 
 def label(path: Path) -> str:
-    """The end of a path that tells it from others: a run folder, a file in its folder, or a folder of runs."""
+    """The end of a path that identifies it: a run folder, a file in its folder, or a folder of runs."""
     parts = path.absolute().parts
     if path.name == "mllog.txt":
         name = parts[-2]

@@ -1,7 +1,7 @@
-"""Parameters that an optimizer updates together, with their gradients and state, as one step after another sees them.
+"""Buckets of parameters that an optimizer updates together, with their gradients and state.
 
-Buckets last from step to step, since to gather three hundred small tensors takes longer than to update them; what may
-have moved in memory is looked up anew. Each parameter is one layer.
+A bucket persists between steps, since gathering three hundred small tensors takes longer than updating them; whatever
+may have moved in memory is looked up again. Each parameter is one layer.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from hpcbench.optim.checks import check_parameter
 from hpcbench.optim.tensors import flattened, gradient, lay_out, local, norm_dtype, squared_norms, summed_over_shards
 
 PIECE = 1 << 17
-"""Elements that a processor works on at a time: weights, moments, gradient and update stay in its cache."""
+"""Elements that a CPU works on at a time, so that weights, moments, gradient and update stay in its cache."""
 
 
 class Bucket:
-    """Parameters of one group, device, type and sharding, and what of them lies on this rank."""
+    """Parameters of one group, device, type and sharding, and the parts of them on this rank."""
 
     def __init__(
         self,
@@ -34,20 +34,20 @@ class Bucket:
         self.weights: list[Tensor] = []
         self.gradients: list[Tensor] = []
         self.moments: list[list[Tensor]] = []
-        """For each kind of moment (``exp_avg``, ...) one tensor per parameter."""
+        """For each kind of moment (``exp_avg``, ...), one tensor per parameter."""
         self.elements = sum(local(parameter).numel() for parameter in self.parameters)
         """Elements of all weights on this rank."""
         self.pointers: list[int] = []
         """Addresses of weights and moments."""
         self.found_inf: Tensor | None = None
-        """Above 0, on the device, where the step must change nothing; ``None`` where that can't be."""
+        """On the device; above 0 if the step must change nothing. ``None`` if that cannot happen."""
         self.divisor: Tensor | None = None
-        """What the gradients are still to be divided by, on the device; ``None`` where that is done."""
+        """On the device; what the gradients must still be divided by. ``None`` if no division is pending."""
         self.kept: dict[str, Any] = {}
         """What implementations keep between steps; emptied when weights or moments have moved."""
 
     def prepare(self, name: str, found_inf: Tensor | None) -> None:
-        """Take up the gradients of a new step of optimizer ``name``."""
+        """Collect the gradients for a new step of optimizer ``name``."""
         pointers = self.find()
         if pointers != self.pointers:
             for parameter, state in zip(self.parameters, self.states, strict=True):
@@ -66,18 +66,18 @@ class Bucket:
 
     @property
     def on_host(self) -> bool:
-        """Whether a processor does the work, with no verdict to wait for."""
+        """Whether a CPU does the work, with no ``found_inf`` to check."""
         return self.weights[0].device.type == "cpu" and self.found_inf is None
 
     def pieces(self) -> list[list[tuple[int, int, int]]]:
-        """Layer, first element and the one after the last, of all weights: in order, ``PIECE`` elements together."""
+        """(Layer, start, stop) of all weights, in order, in pieces of at most ``PIECE`` elements."""
         if "pieces" not in self.kept:
             self.kept["pieces"] = list(pieces([weight.numel() for weight in self.weights]))
         found: list[list[tuple[int, int, int]]] = self.kept["pieces"]
         return found
 
     def release(self) -> None:
-        """Let go of the gradients, whose memory is the caller's to free between steps."""
+        """Drop the gradients, so that the caller can free their memory between steps."""
         self.gradients, self.divisor = [], None
 
     def cut(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
@@ -86,21 +86,21 @@ class Bucket:
         return [[flat[layer][start:stop] for layer, start, stop in piece] for piece in self.pieces()]
 
     def cut_weights(self) -> list[list[Tensor]]:
-        """The same of the weights, kept while nothing moves."""
+        """``cut`` of the weights, cached until something moves."""
         if "weights" not in self.kept:
             self.kept["weights"] = self.cut(self.weights)
         views: list[list[Tensor]] = self.kept["weights"]
         return views
 
     def cut_moments(self) -> list[list[list[Tensor]]]:
-        """The same of each kind of moment."""
+        """``cut`` of each kind of moment, cached until something moves."""
         if "moments" not in self.kept:
             self.kept["moments"] = [self.cut(moment) for moment in self.moments]
         views: list[list[list[Tensor]]] = self.kept["moments"]
         return views
 
     def cut_room(self, room: Tensor) -> list[list[Tensor]]:
-        """Views of ``room``, a vector of at least ``elements``, of the same sizes and in the same order."""
+        """Views of ``room``, a vector of at least ``elements``, with the sizes and order of ``cut_weights``."""
         if self.kept.get("room pointer") != room.data_ptr():
             sizes = [[stop - start for _, start, stop in piece] for piece in self.pieces()]
             parts = torch.split(room[: self.elements], [sum(piece) for piece in sizes])
@@ -110,11 +110,11 @@ class Bucket:
         return views
 
     def squared_norms(self, *parts: Sequence[Tensor]) -> Tensor:
-        """Sums of squares of what lies on this rank, (parts, parameters)."""
+        """Sums of squares of the tensors on this rank, (parts, parameters)."""
         return torch.stack([squared_norms(tensors) for tensors in parts])
 
     def norms(self, squares: Tensor) -> Iterator[Tensor]:
-        """Norms of whole tensors from the sums of squares on this rank, (kinds, parameters); one after another."""
+        """Norms of whole tensors, one kind after another, from this rank's sums of squares, (kinds, parameters)."""
         return iter(summed_over_shards(squares, self.parameters[0]).sqrt_().unbind())
 
     def ones(self) -> Tensor:
@@ -123,7 +123,7 @@ class Bucket:
 
 
 def pieces(sizes: Sequence[int]) -> Iterator[list[tuple[int, int, int]]]:
-    """All elements of tensors of these sizes as (tensor, start, stop), together at most ``PIECE`` elements.
+    """Cut tensors of these sizes into pieces of at most ``PIECE`` elements, as lists of (tensor, start, stop).
 
     A tensor that fits into a piece is not cut. Empty tensors are left out.
     """

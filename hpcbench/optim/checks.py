@@ -1,4 +1,4 @@
-"""What the optimizers with trust ratios refuse, in one line each: options, parameters and loaded states."""
+"""Checks of options, parameters and loaded states for the optimizers with trust ratios; each error is one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from staging.bounds import shown
 from staging.errors import InputError
 
 NUMBERS = (float, int, Real)
-"""The third takes longer, and is what NumPy's numbers are."""
+"""``Real`` takes longer to check, and covers NumPy's numbers."""
 
 
 def _number(value: Any) -> bool:
@@ -28,7 +28,7 @@ def _finite(value: Any) -> bool:
 
 
 def _rate(value: Any) -> bool:
-    """A number, or a tensor of one; what lies on an accelerator is not waited for."""
+    """A number, or a tensor of one number; a value on an accelerator is not read, which would mean waiting for it."""
     if isinstance(value, Tensor):
         return value.numel() == 1 and (value.device.type != "cpu" or _finite(value.item()))
     return _finite(value)
@@ -66,18 +66,18 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         ("adapt", "always_adapt", "bias_correction", "clip_rate", "grad_averaging", "nesterov"), FLAG
     ),
 }  # fmt: skip
-"""Of each option what it takes, as a function and in words. NaN is nowhere within bounds."""
+"""What each option accepts, as a function and in words. NaN is never within bounds."""
 
 
 def check_options(name: str, options: Mapping[str, Any], where: str = "") -> None:
-    """Raise ``InputError`` for an option of optimizer ``name`` that is out of its range; ``where`` it was given."""
+    """Raise ``InputError`` for an option of optimizer ``name`` out of its range; ``where`` says where it was given."""
     for key, value in options.items():
         if key in RULES and not RULES[key][0](value):
             raise InputError(f"{name}: {key} ({shown(value)}){where} must be {RULES[key][1]}")
 
 
 def check_parameter(name: str, parameter: Tensor) -> None:
-    """Raise ``InputError`` for a parameter that optimizer ``name`` cannot work on."""
+    """Raise ``InputError`` for a parameter that optimizer ``name`` cannot handle."""
     shape = tuple(parameter.shape)
     if parameter.layout != torch.strided:
         raise InputError(f"{name} takes dense parameters, not a sparse one of shape {shape}; pass its to_dense()")
@@ -93,7 +93,7 @@ def check_parameter(name: str, parameter: Tensor) -> None:
 
 
 def check_groups(name: str, state: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ``InputError`` where a ``state_dict`` has not as many groups and parameters as optimizer ``name``."""
+    """Raise ``InputError`` unless a ``state_dict`` has as many groups and parameters as optimizer ``name``."""
     missing = [key for key in ("state", "param_groups") if key not in state]
     if missing:
         raise InputError(f"{name}: the loaded state lacks {', '.join(missing)}; load what state_dict() returned")
@@ -113,10 +113,10 @@ def check_state(
     moments: Sequence[str],
     counts: Sequence[str],
 ) -> None:
-    """Raise ``InputError`` where ``state`` and ``groups`` are not those of optimizer ``name`` for their parameters.
+    """Raise ``InputError`` unless ``state`` and ``groups`` are those of optimizer ``name`` for their parameters.
 
-    ``options`` are the names that each group has, ``moments`` tensors of a parameter's shape, ``counts`` of steps. A
-    parameter that never had a gradient has no state.
+    ``options`` names the options that each group must have, ``moments`` the state tensors of a parameter's shape, and
+    ``counts`` the step counts. A parameter that never had a gradient has no state.
     """
     again = f"load the state of a {name} over the same parameters"
     expected = {*moments, *counts}
@@ -156,7 +156,7 @@ def _moment_problem(value: Any, parameter: Tensor) -> str | None:
 
 
 def _count(value: Any) -> bool:
-    """Whether this counts steps; what is on no real device has no value."""
+    """Whether this is a valid step count; a tensor on the meta device has no value to check."""
     if isinstance(value, Tensor):
         return value.numel() == 1 and (value.device.type == "meta" or _finite(value.item()))
     return _finite(value)

@@ -16,7 +16,7 @@ from staging.errors import InputError
 
 
 def clip_divisor(norm: Tensor, max_norm: float) -> Tensor:
-    """What gradients of this global norm are divided by, at least 1; a scalar on the device."""
+    """The divisor for gradients of this global norm, at least 1; a scalar on the device."""
     return (norm / max_norm).clamp_(min=1.0)
 
 
@@ -24,7 +24,7 @@ def clip_divisor(norm: Tensor, max_norm: float) -> Tensor:
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     """Divide the gradients in place so that their global norm is at most ``max_norm``; returns the norm before.
 
-    An infinite ``max_norm`` leaves them as they are. Raises ``InputError`` for one that is NaN or not above 0.
+    An infinite ``max_norm`` leaves them as they are. Raises ``InputError`` if ``max_norm`` is NaN or not above 0.
     """
     if not max_norm > 0:
         raise InputError(f"clipping: the largest norm ({max_norm}) must be above 0")

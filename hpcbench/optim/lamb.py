@@ -5,11 +5,11 @@
     u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * w
     w = w - lr * (|w| / |u|) * u
 
-With ``max_grad_norm`` 1 it is the variant with pre-normalisation that DeepCAM's closed division fixes (NVIDIA Apex,
-``FusedLAMB``); the paper has none. Unlike timm and pytorch-optimizer, nothing is added to a norm before dividing by it.
-The paper's bounds are on |w|; ``trust_bounds`` are on the ratio. Where a norm is zero the ratio is 1.
+With ``max_grad_norm`` 1 this is the variant with pre-normalisation that DeepCAM's closed division fixes (NVIDIA Apex,
+``FusedLAMB``); the paper has no pre-normalisation. Unlike timm and pytorch-optimizer, nothing is added to a norm before
+dividing by it. The paper's bounds are on |w|; ``trust_bounds`` are on the ratio. Where a norm is zero, the ratio is 1.
 
-How the bytes move is in ``lamb_numba`` (processors) or ``lamb_host`` (where Numba is missing, or a model is small),
+The implementations are in ``lamb_numba`` (CPUs) or ``lamb_host`` (CPUs, where Numba is missing or a model is small),
 ``lamb_triton`` (accelerators) and ``lamb_foreach`` (the rest).
 """
 
@@ -31,7 +31,7 @@ from hpcbench.optim.tensors import UNBOUNDED
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 COMPILED_FROM = 1 << 22
-"""Elements of a model from which loops on a processor are compiled: that takes a second or two, once a process."""
+"""Elements of a model from which CPU loops are compiled, which takes a second or two, once per process."""
 
 
 class LAMB(LayerwiseOptimizer):
@@ -66,12 +66,12 @@ class LAMB(LayerwiseOptimizer):
         })  # fmt: skip
 
     def new_state(self, parameter: Tensor) -> dict[str, Any]:
-        """Moments and the count of steps, which lies where the parameter does."""
+        """Moments and the step count, which is on the parameter's device."""
         step = torch.zeros((), dtype=torch.float32, device=parameter.device)
         return {"step": step, **super().new_state(parameter)}
 
     def update(self, bucket: Bucket) -> Tensor:
-        """The formula at the top."""
+        """Apply the formula at the top."""
         steps = [state["step"] for state in bucket.states]
         torch._foreach_add_(steps, 1)
         if bucket.found_inf is not None:
@@ -89,7 +89,7 @@ class LAMB(LayerwiseOptimizer):
         return ratios
 
     def directions(self, bucket: Bucket) -> tuple[Tensor, Callable[[Tensor], None]]:
-        """New moments; squared norms of w and u, (2, parameters), and what adds each layer's factor times u to w."""
+        """New moments; squared norms of w and u, (2, parameters), and what adds u times each layer's factor to w."""
         if bucket.on_host:
             room, host = self.room(bucket, bucket.elements), self.host_kernels(bucket.parameters[0])
             return host.directions(bucket, room), lambda factors: host.apply(bucket, room, factors)
@@ -101,7 +101,7 @@ class LAMB(LayerwiseOptimizer):
         return squares, lambda factors: lamb_foreach.apply(bucket, updates, factors)
 
     def host_kernels(self, parameter: Tensor) -> ModuleType:
-        """The module that does the work on a processor, for parameters such as this one."""
+        """The module that does the work on a CPU, for parameters such as this one."""
         if HAS_NUMBA and self.elements >= COMPILED_FROM:
             from hpcbench.optim import lamb_numba
 
@@ -110,16 +110,16 @@ class LAMB(LayerwiseOptimizer):
         return lamb_host
 
     def takes_turns(self, parameter: Tensor) -> bool:
-        """Whether compiled loops take whole steps of parameters such as this one, whose norms need no other rank."""
+        """Whether compiled loops take whole steps for parameters such as this one, whose norms need no other rank."""
         whole = parameter.device.type == "cpu" and not isinstance(parameter, DTensor)
         return whole and self.host_kernels(parameter) is not lamb_host
 
     def bucket_size(self, parameter: Tensor) -> int:
-        """No bound for compiled loops either, which need the memory of a turn."""
+        """As in the base class, and without a bound for compiled loops too, which need only the memory of a turn."""
         return UNBOUNDED if self.takes_turns(parameter) else super().bucket_size(parameter)
 
     def squared_gradients(self, bucket: Bucket) -> Tensor:
-        """In a compiled loop, where there is one."""
+        """As in the base class, in a compiled loop where there is one."""
         if not bucket.on_host or self.host_kernels(bucket.parameters[0]) is lamb_host:
             return super().squared_gradients(bucket)
         from hpcbench.optim import lamb_numba

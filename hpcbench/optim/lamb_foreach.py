@@ -1,4 +1,4 @@
-"""LAMB on any device with torch's operations on lists of tensors, where Triton can't work."""
+"""LAMB on any device with torch's operations on lists of tensors, where Triton cannot work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""LAMB on a processor, a piece of the weights at a time, so that what a piece needs is read from memory once.
+"""LAMB on a CPU, one piece of the weights at a time, so that what a piece needs is read from memory once.
 
-The moments and the update u come from torch's fused kernel of Adam: of a tensor that holds ``weight_decay * w``, a step
-with rate -1 makes u. So the bytes that move are those of AdamW, and about half as many again for u and for w.
+torch's fused Adam kernel computes the moments and the update u: a step with rate -1 turns a tensor that holds
+``weight_decay * w`` into u. So the bytes moved are those of AdamW, and about half as many again for u and for w.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.tensors import norm_dtype, sums_of_squares
 
 LATE = 1e9
-"""A step at which no bias is left to be corrected: beta^LATE is 0."""
+"""A step at which no bias is left to correct: beta^LATE is 0."""
 
 
 def directions(bucket: Bucket, room: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def adam(
     if not group["bias_correction"]:
         steps = [torch.full_like(steps[0], LATE)] * len(steps)
     beta1, beta2 = group["betas"]
-    # The kernel averages; the sum is the average over 1 - beta1.
+    # The kernel averages; the sum is the average divided by 1 - beta1.
     rate = 1.0 if group["grad_averaging"] else 1 / (1 - beta1)
     torch._fused_adam_(
         updates, gradients, exp_avgs, exp_avg_sqs, [], steps, lr=-rate, beta1=beta1, beta2=beta2, weight_decay=0.0,

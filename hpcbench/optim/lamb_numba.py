@@ -1,10 +1,10 @@
-"""LAMB on a processor in two compiled loops (Numba), with no pass over memory that the formulas don't ask for.
+"""LAMB on a CPU in two compiled loops (Numba), with no pass over memory that the formulas do not require.
 
-The first loop reads weight, gradient and moments, writes moments and u, and adds the squares of w and u; the second
-adds u to the weights, both of which it meets in the cache. Gradients are divided on the way and stay as they are.
-One call works through many pieces by their addresses: to hand over an array each would take as long as the loops.
-Whole tensors take turns (``step``), so that the weights change soon after their norms are known. Those of which a part
-lies on this rank wait for all norms of their bucket (``directions`` and ``apply``).
+The first loop reads weight, gradient and moments, writes moments and u, and sums the squares of w and u; the second
+adds u to the weights, and finds both in the cache. Gradients are divided as they are read and stay as they are in
+memory. One call works through many pieces by address: passing an array for each would take as long as the loops.
+Whole tensors take turns (``step``), so that the weights change soon after their norms are known. Tensors with only a
+part on this rank wait for all norms of their bucket (``directions`` and ``apply``).
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ from hpcbench.optim.tensors import norm_dtype
 
 TYPES = {torch.float32: np.float32, torch.float64: np.float64}
 BLOCK = 512
-"""Elements that are worked on at a time, in the innermost cache; sums of squares of blocks are added in float64."""
+"""Elements processed at a time, in the innermost cache; sums of squares of blocks are added in float64."""
 TURN = 1 << 20
-"""Elements of layers that take a turn together; a larger layer has one to itself."""
+"""Layers that share a turn have at most this many elements; a larger layer has a turn to itself."""
 COMPILED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-"""The order of a sum is the compiler's; NaN and infinity are what they are."""
+"""The compiler may choose the order of a sum; NaN and infinity keep their meaning."""
 
 
 class Table:
-    """Where the pieces of a bucket lie: while weights and moments stay, only gradients and room are looked up anew."""
+    """Where the pieces of a bucket lie. While weights and moments stay, only gradients and room are looked up again."""
 
     def __init__(self, bucket: Bucket) -> None:
         flat = [piece for pieces in bucket.pieces() for piece in pieces]
         self.layers, starts, stops = np.array(flat, np.int64).reshape(-1, 3).T.copy()
-        """Of each piece, the layer that it belongs to."""
+        """The layer of each piece."""
         self.sizes = stops - starts
         width = bucket.weights[0].element_size()
         self.offsets = starts * width
-        """Of pieces in their layers, in bytes."""
+        """Offset of each piece in its layer, in bytes."""
         self.addresses = np.zeros((5, len(flat)), np.int64)
-        """Of weights, gradients, first and second moments, and u, for each piece."""
+        """Addresses of weights, gradients, first and second moments, and u, for each piece."""
         for row, tensors in ((0, bucket.weights), (2, bucket.moments[0]), (3, bucket.moments[1])):
             self.find(row, tensors)
         before = np.cumsum(self.sizes) - self.sizes
         self.in_room = before * width
-        """Of u of each piece in a room for all of them, in bytes."""
+        """Offset of each piece's u in a room for all pieces, in bytes."""
         layer_sizes = [weight.numel() for weight in bucket.weights]
         self.turns = [np.searchsorted(self.layers, turn).tolist() for turn in turns(layer_sizes)]
         """First piece of each turn and the one after its last."""
         self.turn_elements = max((int(self.sizes[start:stop].sum()) for start, stop in self.turns), default=0)
         """Elements of the largest turn."""
         self.in_turn = self.in_room.copy()
-        """Of u of each piece in a room for its turn, in bytes."""
+        """Offset of each piece's u in a room for its turn, in bytes."""
         for start, stop in self.turns:
             self.in_turn[start:stop] -= self.in_room[start : start + 1]
 
     def find(self, row: int, tensors: list[Tensor]) -> None:
-        """Take up where ``tensors``, one per layer, lie."""
+        """Look up the addresses of ``tensors``, one per layer."""
         self.addresses[row] = np.array([tensor.data_ptr() for tensor in tensors])[self.layers] + self.offsets
 
     def in_threads(self, work: Callable[[int, int], None], start: int = 0, stop: int | None = None) -> None:
-        """Call ``work`` with the ends of about equal shares of the pieces from ``start`` to ``stop``, in threads."""
+        """Call ``work`` in threads, with the bounds of about equal shares of the pieces from ``start`` to ``stop``."""
         threads, stop = torch.get_num_threads(), len(self.sizes) if stop is None else stop
         if threads == 1:
             work(start, stop)
@@ -105,7 +105,7 @@ def squared_norm(bucket: Bucket) -> Tensor:
 
 
 def step(bucket: Bucket, room_for: Callable[[Bucket, int], Tensor], adapt: bool) -> Tensor:
-    """New moments and weights, each turn with ``room_for`` its u; returns the trust ratios, (parameters,)."""
+    """New moments and weights, turn by turn, each with ``room_for`` its u; returns the trust ratios, (parameters,)."""
     table, group, kind = table_of(bucket), bucket.group, TYPES[bucket.weights[0].dtype]
     table.find(1, bucket.gradients)
     table.addresses[4] = room_for(bucket, table.turn_elements).data_ptr() + table.in_turn
@@ -147,7 +147,7 @@ def apply(bucket: Bucket, room: Tensor, factors: Tensor) -> None:
 
 
 def table_of(bucket: Bucket) -> Table:
-    """The bucket's table, made anew when weights or moments have moved."""
+    """The bucket's table, rebuilt when weights or moments have moved."""
     if "table" not in bucket.kept:
         bucket.kept["table"] = Table(bucket)
     table: Table = bucket.kept["table"]
@@ -155,7 +155,7 @@ def table_of(bucket: Bucket) -> Table:
 
 
 def constants_of(bucket: Bucket) -> NDArray[Any]:
-    """What the first loop multiplies with, (parameters, 9), in the type of the weights: no wider one is computed in."""
+    """The first loop's constants, (parameters, 9), in the type of the weights, so that no wider type is computed in."""
     group = bucket.group
     beta1, beta2 = group["betas"]
     share = 1 - beta1 if group["grad_averaging"] else 1.0
@@ -181,7 +181,7 @@ def pointer(typing, address, like):
 
 @njit(**COMPILED)
 def first_loop(start, stop, addresses, sizes, constants, squares):
-    """Moments and u of the pieces from ``start`` to ``stop``; ``squares``, (2, pieces), gets the sums of w and of u."""
+    """Moments and u of the pieces from ``start`` to ``stop``; ``squares``, (2, pieces), gets the sums for w and u."""
     for piece in range(start, stop):
         scale, keep1, take1, keep2, take2, correct1, correct2, eps, decay = constants[piece]
         for begin in range(0, sizes[piece], BLOCK):
@@ -201,7 +201,7 @@ def first_loop(start, stop, addresses, sizes, constants, squares):
 
 @njit(**COMPILED)
 def average(m, g, keep, take):
-    """The first moment of a block. Loops over few arrays each, or they are not made into vector instructions."""
+    """The first moment of a block. Each loop is over few arrays, as it is not vectorised otherwise."""
     for i in range(m.size):
         m[i] = keep * m[i] + take * g[i]
 
@@ -228,7 +228,7 @@ def direction(u, w, m, v, correct1, correct2, eps, decay):
 
 @njit(**COMPILED)
 def trust(start, stop, layers, found, squares, ratios, factors, lr, low, high, adapt):
-    """Trust ratios of the layers with the pieces from ``start`` to ``stop``, and of each piece the factor of u."""
+    """Trust ratios of the layers with the pieces from ``start`` to ``stop``, and the factor of u of each piece."""
     for piece in range(start, stop):
         squares[0, layers[piece]] += found[0, piece]
         squares[1, layers[piece]] += found[1, piece]
@@ -260,7 +260,7 @@ def square(g):
 
 @njit(**COMPILED)
 def second_loop(start, stop, addresses, sizes, factors):
-    """Add the factor of each piece from ``start`` to ``stop`` times u to w."""
+    """Add u times the factor of its piece to w, for the pieces from ``start`` to ``stop``."""
     for piece in range(start, stop):
         w = carray(pointer(addresses[0, piece], factors), sizes[piece])
         u = carray(pointer(addresses[4, piece], factors), sizes[piece])

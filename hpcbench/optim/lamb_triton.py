@@ -1,8 +1,8 @@
 """LAMB on an accelerator in two passes over memory, each one kernel for all layers (Triton).
 
 The first pass reads weight, gradient and moments, writes the moments and leaves a sum of squares per block of w and of
-u; the second reads weight and moments again, makes the same u and writes the weight: ten reads and writes of a tensor's
-size beside AdamW's seven, and no memory for u.
+u; the second reads weight and moments again, computes the same u and writes the weight: ten reads and writes of a
+tensor's size against AdamW's seven, and no memory for u.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def apply(bucket: Bucket, factors: Tensor) -> None:
 
 
 def constants_of(bucket: Bucket) -> dict[str, Any]:
-    """What the kernels are compiled for; a change of these numbers compiles them again."""
+    """Constants that the kernels are compiled for; changing one compiles them again."""
     group = bucket.group
     beta1, beta2 = group["betas"]
     return {
@@ -50,7 +50,7 @@ def constants_of(bucket: Bucket) -> dict[str, Any]:
 
 
 def log(beta: float) -> float:
-    """Natural logarithm, for 0 a number whose powers are all 0."""
+    """Natural logarithm; for 0, a number so low that every power computed from it is 0."""
     return math.log(beta) if beta > 0 else -1e9
 
 
@@ -71,7 +71,7 @@ def first_pass(
     gradient = tl.load(pointers(table + 3 * count, layer, at, kind), inside, 0.0).to(wide)
     step = tl.load(pointers(table + 4 * count, layer, 0, tl.float32))
     gradient = gradient / tl.load(divisor)
-    # As they will be read in the second pass, and by the next step.
+    # Rounded as the second pass and the next step will read them.
     m = (beta1 * tl.load(first, inside, 0.0).to(wide) + (1 - beta1) * gradient).to(kind)
     v = (beta2 * tl.load(second, inside, 0.0).to(wide) + (1 - beta2) * gradient * gradient).to(kind)
     written = at < tl.where(tl.load(verdict) > 0, 0, size)

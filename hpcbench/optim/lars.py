@@ -9,7 +9,7 @@ while it stays constant. With ``clip_rate`` the rate of a layer is the smaller o
 variant) in place of their product. Where a norm is zero, and in groups with ``adapt`` false, the rate is ``lr``.
 Nesterov's form steps by ``momentum * v + lr * local * (g + weight_decay * w)`` with the new v.
 
-On an accelerator the bytes move in ``lars_triton``, where Triton works.
+On an accelerator where Triton works, the implementation is in ``lars_triton``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LARS(LayerwiseOptimizer):
         })  # fmt: skip
 
     def update(self, bucket: Bucket) -> Tensor:
-        """The formula at the top."""
+        """Apply the formula at the top."""
         if has_kernels(bucket):
             from hpcbench.optim import lars_triton
 
@@ -70,7 +70,7 @@ class LARS(LayerwiseOptimizer):
         return ratios
 
     def move_on_host(self, bucket: Bucket, rates: list[float]) -> None:
-        """New momentum and weights, a piece at a time, so that what it needs is read from memory once."""
+        """New momentum and weights, one piece at a time, so that what a piece needs is read from memory once."""
         momentum, decay = bucket.group["momentum"], bucket.group["weight_decay"]
         cuts = bucket.cut_weights(), bucket.cut(bucket.gradients), *bucket.cut_moments()
         parts = zip(bucket.pieces(), *cuts, strict=True)
@@ -87,7 +87,7 @@ class LARS(LayerwiseOptimizer):
                 weight.sub_(gradient, alpha=rates[layer])
 
     def move(self, bucket: Bucket, rates: Tensor) -> None:
-        """The same on any device; where a gradient is infinite, momentum 1 and rate 0 leave all as it was."""
+        """The same on any device; where a gradient is infinite, momentum 1 and rate 0 leave everything as it was."""
         group, gradients, found_inf = bucket.group, bucket.gradients, bucket.found_inf
         momentum = group["momentum"]
         if found_inf is not None:
@@ -112,7 +112,7 @@ class LARS(LayerwiseOptimizer):
     def rates(self, bucket: Bucket, squared_norms: Callable[[Bucket], Tensor]) -> tuple[Tensor, Tensor]:
         """The trust ratio ``local`` and the rate of each layer, both (parameters,).
 
-        ``squared_norms`` makes those of weights and gradients on this rank, (2, parameters).
+        ``squared_norms`` returns those of weights and gradients on this rank, (2, parameters).
         """
         group, ones = bucket.group, bucket.ones()
         lr = group["lr"]

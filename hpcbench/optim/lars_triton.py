@@ -1,7 +1,7 @@
 """LARS on an accelerator in two passes over memory, each one kernel for all layers (Triton).
 
 The first pass reads weight and gradient and leaves a sum of squares per block of both; the second reads them again with
-the momentum, and writes momentum and weight: seven reads and writes of a tensor's size beside the five of SGD.
+the momentum, and writes momentum and weight: seven reads and writes of a tensor's size against SGD's five.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hpcbench.optim.triton_plan import part, plan_of, pointers
 
 
 def find(bucket: Bucket) -> None:
-    """Look up where the tensors of a step lie; once, since a graph that captures it keeps a table for each look."""
+    """Look up where the tensors of a step lie; once per step, since a captured graph keeps a table for each look-up."""
     plan_of(bucket).find_addresses()
 
 
@@ -66,7 +66,7 @@ def update(
     weight = tl.load(place, inside, 0.0).to(wide)
     gradient = tl.load(pointers(table + 2 * count, layer, at, kind), inside, 0.0).to(wide)
     pull = tl.load(rates + layer) * (gradient + decay * weight)
-    # As the next step will read it.
+    # Rounded as the next step will read it.
     velocity = (momentum * tl.load(buffer, inside, 0.0).to(wide) + pull).to(kind)
     step = velocity.to(wide)
     if nesterov:

@@ -1,6 +1,6 @@
 """What LARS and LAMB share: a rate for each layer from the norms of its weights and of its update.
 
-A step never waits for an accelerator: norms, trust ratios and the scaler's verdict stay there, so that it can be
+A step never waits for an accelerator: norms, trust ratios and the scaler's verdict stay there, so that the step can be
 captured in a graph. Groups may set ``adapt`` false (trust ratio 1). Each parameter is one layer.
 """
 
@@ -36,9 +36,9 @@ class LayerwiseOptimizer(Optimizer):
     Clipping may divide the gradients in place, as ``clip_grad_norm_`` does, or leave them as they are.
 
     Options out of range, parameters that are complex or have gaps in memory, sparse gradients and the state of another
-    optimizer raise ``InputError``. Copies (``deepcopy``, ``pickle``) take the same steps to the bit.
+    optimizer raise ``InputError``. Copies (``deepcopy``, ``pickle``) take bit-identical steps.
 
-    A ``torch.amp.GradScaler`` is understood: the gradients are divided by its scale, and a step with infinite ones
+    ``torch.amp.GradScaler`` is supported: the gradients are divided by its scale, and a step with infinite gradients
     changes nothing, without asking the device.
     """
 
@@ -46,9 +46,9 @@ class LayerwiseOptimizer(Optimizer):
     kernel_divides = False
     """Whether ``update`` divides the gradients by ``bucket.divisor``."""
     moments: tuple[str, ...]
-    """State tensors of each parameter, all of its shape."""
+    """Names of the state tensors of each parameter, which have its shape."""
     counts: tuple[str, ...] = ()
-    """State of each parameter that counts its steps."""
+    """Names of the state of each parameter that counts its steps."""
 
     def __init__(self, parameters: Iterable[Any], defaults: dict[str, Any]) -> None:
         check_options(self.name, defaults)
@@ -56,7 +56,7 @@ class LayerwiseOptimizer(Optimizer):
         self._start_over()
 
     def _start_over(self) -> None:
-        """Forget what lasts from step to step beside the state."""
+        """Forget what persists between steps, except the state."""
         self._key: list[tuple[int, int, int]] = []
         self._buckets: list[Bucket] = []
         self._room = torch.empty(0)
@@ -66,15 +66,15 @@ class LayerwiseOptimizer(Optimizer):
         self.record = False
         """Whether the next step keeps its trust ratios."""
         self.recorded: list[tuple[Sequence[Tensor], Tensor]] = []
-        """Parameters, and their trust ratios on the device, of the last step, if it recorded them."""
+        """Parameters of the last step and their trust ratios, on the device, if it recorded them."""
 
     @property
     def name(self) -> str:
-        """What messages call the optimizer."""
+        """The optimizer's name in messages."""
         return type(self).__name__
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, as in torch. Raises ``InputError`` for its options and parameters, and then adds nothing."""
+        """Add a group, as in torch. Raises ``InputError`` for bad options or parameters, and then adds nothing."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -86,13 +86,13 @@ class LayerwiseOptimizer(Optimizer):
             raise
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a state, as in torch. Raises ``InputError`` for another optimizer's, and then loads nothing."""
-        if not self._optimizer_load_state_dict_pre_hooks:  # which may make another state of it
+        """Load a state, as in torch. Raises ``InputError`` for another optimizer's state, and then loads nothing."""
+        if not self._optimizer_load_state_dict_pre_hooks:  # a hook may change the state
             check_groups(self.name, state_dict, self.param_groups)
         super().load_state_dict(state_dict)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take up a copied or loaded state; its tensors come to lie as the parameters do."""
+        """Take over a copied or loaded state, with its tensors in the memory layout of the parameters."""
         options = {**self.__dict__, **state}["defaults"]
         check_state(self.name, state["state"], state["param_groups"], options, self.moments, self.counts)
         super().__setstate__(state)
@@ -106,13 +106,13 @@ class LayerwiseOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; ``closure`` computes the loss again, as in torch."""
+        """Take one step; ``closure`` computes the loss again, as in torch."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for number, group in enumerate(self.param_groups):
-            check_options(self.name, group, f" of group {number}")  # which are the caller's to set
+            check_options(self.name, group, f" of group {number}")  # the caller may have set them
         self.recorded, self._norm = [], None
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         if found_inf is not None and found_inf.device.type == "cpu":
@@ -131,7 +131,7 @@ class LayerwiseOptimizer(Optimizer):
         return loss
 
     def buckets(self, found_inf: Tensor | None = None) -> list[Bucket]:
-        """The parameters that have a gradient, in parts that are updated together, ready for a step."""
+        """The parameters that have a gradient, in buckets that are updated together, ready for a step."""
         grouped = [
             (group, [parameter for parameter in group["params"] if parameter.grad is not None])
             for group in self.param_groups
@@ -154,16 +154,16 @@ class LayerwiseOptimizer(Optimizer):
         return self._buckets
 
     def bucket_size(self, parameter: Tensor) -> int:
-        """The most elements of a bucket of parameters such as this one.
+        """The most elements in a bucket of parameters such as this one.
 
-        No bound where kernels need no memory of their own: one launch of each works on all layers of a kind.
+        Unbounded where kernels need no memory of their own: one launch of each works on all layers of a kind.
         """
         return UNBOUNDED if HAS_TRITON and parameter.device.type == "cuda" else bucket_size(parameter)
 
     def room(self, bucket: Bucket, elements: int) -> Tensor:
-        """A vector of at least so many elements, of the bucket's type, whose content lasts until the next call.
+        """A vector of at least ``elements`` elements, of the bucket's type, whose content lasts until the next call.
 
-        A processor writes faster into memory that it has just used, so all buckets of all steps share one piece.
+        A CPU writes faster to memory that it has just used, so all buckets of all steps share one vector.
         """
         dtype = bucket.weights[0].dtype
         if self._room.numel() < elements or self._room.dtype != dtype:
@@ -186,7 +186,7 @@ class LayerwiseOptimizer(Optimizer):
         return clip_divisor(self._norm / scale, group["max_grad_norm"]) * scale
 
     def squared_gradients(self, bucket: Bucket) -> Tensor:
-        """The sum of squares of what of the bucket's gradients lies on this rank, a scalar on the device."""
+        """The sum of squares of the bucket's gradients on this rank, a scalar on the device."""
         return squared_norms(bucket.gradients).sum()
 
     def divide(self, bucket: Bucket, divisor: Tensor | None) -> None:

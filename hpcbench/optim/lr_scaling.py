@@ -1,6 +1,6 @@
 """The peak learning rate at the run's batch; imports no torch.
 
-Linear: Goyal et al. 2017 (arXiv:1706.02677). Square root: Krizhevsky 2014 (arXiv:1404.5997), as LAMB's authors do (You
+Linear: Goyal et al. 2017 (arXiv:1706.02677). Square root: Krizhevsky 2014 (arXiv:1404.5997), also in LAMB (You
 et al. 2020). CosmoFlow's reference has both: linear from 0.001 at batch 64, or the root from 0.0025 at 32.
 """
 
@@ -24,7 +24,7 @@ def scale_to_batch(config: RunConfig, global_batch_size: int) -> None:
     """Set ``optim.lr`` to the peak at the run's batch, and ``optim.base_batch_size`` to that batch.
 
     So the rule still holds, and a second call changes nothing. The absolute rates of the schedule stay as they are,
-    since a warm-up starts where small batches train, but not above the peak.
+    since a warm-up starts at a rate for small batches, but are lowered to the peak if they are above it.
     """
     optim, schedule = config.optim, config.schedule
     if optim.scaling == "none":
@@ -35,7 +35,7 @@ def scale_to_batch(config: RunConfig, global_batch_size: int) -> None:
 
 
 def rate_note(optim: OptimConfig, global_batch_size: int) -> str:
-    """The peak in words: ``peak rate 0.008 (linear scaling)``; and where it is for another batch than the run's."""
+    """The peak in words: ``peak rate 0.008 (linear scaling)``; says if it is for another batch than the run's."""
     if optim.scaling != "none":
         return f"peak rate {optim.lr:g} ({optim.scaling} scaling)"
     if optim.base_batch_size not in (None, global_batch_size):

@@ -3,7 +3,7 @@
 Batch, logged rate, warm-up and drops are those of the reference convergence points of MLPerf HPC (``rcp_checker`` of
 the ``mlperf_logging`` package) and of the reference implementations (mlcommons/hpc). A convergence point for CosmoFlow
 gives ``opt_base_learning_rate`` and a warm-up factor, but not whether the factor lies below or above that rate:
-``logged`` says which it is, after the runs submitted at the same batch (MLPerf HPC results, rounds 1.0 to 3.0).
+``logged`` says which it is, judging by the runs submitted at the same batch (MLPerf HPC results, rounds 1.0 to 3.0).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from hpcbench.config.schema import ScheduleConfig
 
 @dataclass(frozen=True)
 class Recipe:
-    """One row of the table in docs/schedules.md. ``drops`` maps where the rate drops to its fraction of the peak.
+    """One row of the table in docs/schedules.md. ``drops`` maps where the rate drops to the new fraction of the peak.
 
     ``warmup`` and ``drops`` are in ``unit``; drops in epochs count from the start, in steps from the end of warm-up.
     ``point`` names the rules version and entry of the reference convergence point, ``epochs`` its olympic mean.
-    ``t_max`` above 0 is a cosine instead of drops. ``logged`` is what the logged base rate means.
+    ``t_max`` above 0 means a cosine instead of drops. ``logged`` is what the logged base rate means.
     """
 
     application: Literal["cosmoflow", "deepcam"]

@@ -22,7 +22,7 @@ from staging.errors import InputError
 Groups = list[dict[str, Any]]
 
 IMPLEMENTATION = ("capturable", "fused", "foreach", "differentiable")
-"""Options of torch's optimizers that tell how they compute, and not what."""
+"""Options of torch's optimizers that say how they compute, not what."""
 
 
 def create_optimizer(
@@ -36,7 +36,7 @@ def create_optimizer(
     unless ``config.fused`` is off.
 
     ``capturable`` makes it fit for graph capture: the learning rate becomes a tensor on the device, to be set with
-    ``set_learning_rate``. A group's own ``weight_decay`` goes before the configuration's. ``kinds`` tells which
+    ``set_learning_rate``. A group's own ``weight_decay`` overrides the configuration's. ``kinds`` says which
     parameters are ``biases`` and ``norms``, for what is excluded from decay and adaptation.
     """
     info, options = optimizer_info(config.name), options_of(config)
@@ -59,7 +59,7 @@ def create_optimizer(
 
 
 def builder_of(info: OptimInfo) -> type[Optimizer]:
-    """The class of an optimizer. Raises ``InputError`` where it cannot be imported, or is none."""
+    """The class of an optimizer. Raises ``InputError`` if it cannot be imported or is no optimizer."""
     builder = plugins.load(EntryPoint(info.name, info.builder, plugins.OPTIMIZERS))
     if not (isinstance(builder, type) and issubclass(builder, Optimizer)):
         raise InputError(f"optimizer '{info.name}' ({info.builder}) must be a torch.optim.Optimizer; mend its package")
@@ -77,7 +77,7 @@ def check_takes(builder: type[Optimizer], options: dict[str, Any], name: str) ->
 
 
 def states_of(config: OptimConfig) -> int:
-    """How many tensors of a parameter's size the optimizer keeps for it, by a step of it."""
+    """How many tensors of a parameter's size the optimizer keeps for each, found by taking a step."""
     parameter = nn.Parameter(torch.zeros(2, 3))
     parameter.grad = torch.zeros_like(parameter)
     optimizer = create_optimizer(config, [{"params": [parameter]}], "cpu")
@@ -87,7 +87,7 @@ def states_of(config: OptimConfig) -> int:
 
 
 def clipping_outside(config: OptimConfig) -> float:
-    """The largest global norm of the gradients that the loop has to see to; 0 where there is none."""
+    """The largest global norm of the gradients that the loop must enforce by clipping; 0 if there is none."""
     inside = issubclass(builder_of(optimizer_info(config.name)), LayerwiseOptimizer)
     return 0.0 if inside else float(options_of(config).get("max_grad_norm", 0.0))
 
@@ -95,7 +95,7 @@ def clipping_outside(config: OptimConfig) -> float:
 def split_group(
     group: dict[str, Any], excluded: dict[str, tuple[str, ...]], kinds: dict[nn.Parameter, str]
 ) -> Iterator[dict[str, Any]]:
-    """The group in parts, of which those that are excluded have no weight decay or trust ratio 1; in order."""
+    """The group in parts, in order; the excluded parts have no weight decay, or trust ratio 1."""
     parts: dict[tuple[bool, ...], list[nn.Parameter]] = {}
     for parameter in group["params"]:
         out = tuple(kinds.get(parameter) in names for names in excluded.values())
@@ -110,7 +110,7 @@ def split_group(
 
 
 def parameter_kinds(model: nn.Module) -> dict[nn.Parameter, str]:
-    """``norms`` for the parameters of normalisation layers, ``biases`` for other ones of that name."""
+    """``norms`` for the parameters of normalisation layers, ``biases`` for other parameters named ``bias``."""
     return {
         parameter: "norms" if "Norm" in type(module).__name__ else "biases"
         for module in model.modules()
@@ -120,7 +120,7 @@ def parameter_kinds(model: nn.Module) -> dict[nn.Parameter, str]:
 
 
 def _fused_works(builder: type[Optimizer], options: dict[str, Any], groups: Groups, device: torch.device | str) -> bool:
-    """Whether torch has the fused form for such parameters, which some versions tell only in the first step."""
+    """Whether torch has the fused form for such parameters, which some versions report only in the first step."""
     first = next((parameter for group in groups for parameter in group["params"]), None)
     value = torch.zeros(1, device=device)
     if isinstance(first, DTensor):
@@ -145,9 +145,9 @@ def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
 
 
 def load_optimizer_state(optimizer: Any, state: dict[str, Any]) -> None:
-    """Continue from ``state``, of a ``state_dict``; how the optimizer computes stays as it was made.
+    """Continue from ``state``, of a ``state_dict``; the options that say how the optimizer computes stay its own.
 
-    So a run may continue with a captured step that had none, and the other way round. Raises ``InputError`` for a state
+    So a run without a captured step may continue with one, and the other way round. Raises ``InputError`` for a state
     of other groups and, where the optimizer has trust ratios, of another optimizer.
     """
     check_groups(type(optimizer).__name__, state, optimizer.param_groups)
@@ -161,5 +161,5 @@ def load_optimizer_state(optimizer: Any, state: dict[str, Any]) -> None:
 
 
 def learning_rate_like(own: float | Tensor, lr: float | Tensor) -> float | Tensor:
-    """The learning rate ``lr`` as ``own`` is: a number, or a tensor on its device."""
+    """The learning rate ``lr`` in the form of ``own``: a number, or a tensor on its device."""
     return own.clone().fill_(float(lr)) if isinstance(own, Tensor) else float(lr)

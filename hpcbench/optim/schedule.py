@@ -3,7 +3,7 @@
 Two units, two published schedules. CosmoFlow counts epochs: the rate is constant within an epoch, epoch 0 trains at
 ``warmup_start_lr``, epoch ``warmup`` at the peak, and milestones count from the start. DeepCAM counts optimizer steps:
 every step of the warm-up is one increment, the last of them reaches the peak, and milestones count from the end of the
-warm-up. ``warmup_unit`` gives the warm-up the other's form. Both are computed in their intended form;
+warm-up. ``warmup_unit`` gives the warm-up the form of the other. Both are computed in their intended form;
 ``reference_quirks`` repeats what the reference code does (mlcommons/hpc; docs/schedules.md lists the differences).
 """
 
@@ -17,9 +17,9 @@ from hpcbench.config.schema import ScheduleConfig
 def learning_rate(
     schedule: ScheduleConfig, peak: float, step: int, steps_per_epoch: int, epoch: int | None = None
 ) -> float:
-    """Learning rate of optimizer step ``step`` (0-based, over the whole run), with ``steps_per_epoch`` of them.
+    """Learning rate of optimizer step ``step`` (0-based, over the whole run), ``steps_per_epoch`` to an epoch.
 
-    ``epoch`` (0-based) says which one the step is in where their lengths differ, as with reshuffled shards.
+    ``epoch`` (0-based) gives the step's epoch where epochs differ in length, as with reshuffled shards.
     """
     epoch = step // steps_per_epoch if epoch is None else epoch
     warmup, in_epochs = schedule.warmup, warmup_in_epochs(schedule)
@@ -32,11 +32,11 @@ def learning_rate(
         return peak if done == warmup else start + done * (peak - start) / warmup
     if schedule.unit == "epoch":
         since = epoch - warmup_steps(schedule, steps_per_epoch) // steps_per_epoch
-        # The reference compares with "less than", so that a drop named for epoch m is seen in epoch m + 1.
+        # The reference compares with "less than", so that a drop given for epoch m takes effect in epoch m + 1.
         passed = epoch - 1 if schedule.reference_quirks else epoch
     else:
         passed = since = step - warmup_steps(schedule, steps_per_epoch)
-    # Epochs of different lengths may put the end of the warm-up after the position that its length in steps tells.
+    # With epochs of different lengths, the warm-up may end after the position that its length in steps implies.
     position = max(since, 0)
     return peak * _factor(schedule, passed) if schedule.shape == "multistep" else _descent(schedule, peak, position)
 
@@ -52,7 +52,7 @@ def warmup_steps(schedule: ScheduleConfig, steps_per_epoch: int) -> int:
 
 
 def _deepcam_reference(schedule: ScheduleConfig, peak: float, step: int) -> float:
-    """The scheduler is one call ahead of the optimizer and leaves the warm-up one call early, short of its peak."""
+    """The reference scheduler is one call ahead of the optimizer and ends the warm-up a call early, below its peak."""
     start, warmup = schedule.warmup_start_lr, schedule.warmup
     # Its base rate: a warm-up factor of 1 goes from zero to the base rate, a larger one goes up from the base rate.
     base = (start if warmup else 0.0) or peak
@@ -73,11 +73,11 @@ def _factor(schedule: ScheduleConfig, position: int) -> float:
 
 
 def _descent(schedule: ScheduleConfig, peak: float, position: int) -> float:
-    """From the peak to ``eta_min`` in ``t_max``: half a cosine, then back as torch's does; or a polynomial that stays.
+    """From the peak to ``eta_min`` in ``t_max``: half a cosine, then back as in torch; or a polynomial that stays.
 
     Polynomial: eta_min + (peak - eta_min) (1 - position / t_max) ** power. The inverse square root never ends: eta_min
     + (peak - eta_min) (t_max / (t_max + position)) ** 0.5 (Zhai et al. 2022, arXiv:2106.04560); with the warm-up's
-    length for t_max it is that of Vaswani et al. 2017 (arXiv:1706.03762).
+    length for t_max, it is that of Vaswani et al. 2017 (arXiv:1706.03762).
     """
     if schedule.shape == "cosine":
         share = (1 + math.cos(math.pi * position / schedule.t_max)) / 2

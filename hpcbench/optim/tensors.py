@@ -1,7 +1,7 @@
-"""Parameters as the optimizers see them: what of them lies on this rank, in buckets, and their norms as whole tensors.
+"""Parameters as the optimizers see them: their parts on this rank, in buckets, and the norms of whole tensors.
 
-A sharded parameter (DTensor, as FSDP2 makes them) is worked on where it lies; its norm is that of the whole tensor,
-for which the sums of squares of a bucket travel in one message per axis of its mesh.
+A sharded parameter (a DTensor, as FSDP2 makes them) is updated where it lies. Its norm is that of the whole tensor,
+for which one message per mesh axis carries the sums of squares of a bucket.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch.distributed.tensor import DTensor
 from staging.errors import InputError
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
-"""Whether kernels can be written for an accelerator; torch's builds for them bring it along."""
+"""Whether Triton is installed, for kernels on an accelerator; torch's builds for accelerators include it."""
 HOST_BUCKET = 1 << 20
-"""Elements that a processor works on at a time, so that many small tensors share what a call costs, in the cache."""
+"""Elements that a CPU works on at a time, in its cache, so that many small tensors share the cost of a call."""
 DEVICE_BUCKET = 1 << 23
 """Elements for which a step holds memory of its own, on an accelerator and for sharded tensors."""
 UNBOUNDED = 1 << 62
@@ -30,7 +30,7 @@ UNBOUNDED = 1 << 62
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What of ``tensor`` lies on this rank: itself, or the local part of a DTensor."""
+    """The part of ``tensor`` on this rank: the tensor itself, or the local part of a DTensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -44,9 +44,9 @@ def gradient(name: str, parameter: Tensor) -> Tensor:
 
 
 def aligned(tensor: Tensor, like: Tensor) -> Tensor:
-    """``tensor`` in the memory order of ``like``, since fused kernels walk through memory and not through indices.
+    """``tensor`` in the memory order of ``like``, since fused kernels follow memory, not indices.
 
-    Strides of dimensions with one place say nothing of it: kernels of one have others than their gradients.
+    Strides of dimensions of size 1 do not affect it: kernels of size 1 have other strides than their gradients.
     """
     strides = zip(tensor.shape, tensor.stride(), like.stride(), strict=True)
     if all(mine == theirs for size, mine, theirs in strides if size > 1):
@@ -62,14 +62,14 @@ def lay_out(parameter: Tensor, state: dict[str, Any], names: Iterable[str]) -> N
 
 
 def bucket_size(parameter: Tensor) -> int:
-    """The most elements of a bucket of parameters such as this one, unless it has a single one."""
+    """The most elements in a bucket of parameters such as this one; a bucket of a single parameter may have more."""
     return HOST_BUCKET if kind(parameter)[:2] == ("cpu", None) else DEVICE_BUCKET
 
 
 def buckets(parameters: Sequence[Tensor], most: Callable[[Tensor], int] = bucket_size) -> Iterator[slice]:
-    """Runs of parameters that a step works on together, of one kind, closed when they are full (``most`` elements).
+    """Slices of consecutive parameters of one kind that a step updates together, closed when full (``most`` elements).
 
-    The sizes of whole tensors decide, so that all ranks make the same ones.
+    The sizes of whole tensors decide, so that all ranks make the same buckets.
     """
     start = elements = room = 0
     before: tuple[Any, ...] | None = None
@@ -86,7 +86,7 @@ def buckets(parameters: Sequence[Tensor], most: Callable[[Tensor], int] = bucket
 
 
 def kind(parameter: Tensor) -> tuple[Any, ...]:
-    """What parameters of one bucket share: device, mesh with the axes that shard them, and type of number."""
+    """What parameters of one bucket share: device, mesh with the axes that shard them, and data type."""
     if not isinstance(parameter, DTensor):
         return parameter.device.type, None, parameter.device, parameter.dtype
     return parameter.device.type, parameter.device_mesh, sharding_axes(parameter), parameter.dtype
@@ -114,12 +114,12 @@ def sums_of_squares(vectors: Sequence[Tensor]) -> list[float]:
 
 
 def norm_dtype(tensor: Tensor) -> torch.dtype:
-    """The type that norms of ``tensor`` have: its own, and at least float32."""
+    """The type of norms of ``tensor``: its own, but at least float32."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def flattened(tensor: Tensor) -> Tensor:
-    """A dense tensor as a vector, in the order in which it lies in memory; of any other one a copy."""
+    """A dense tensor as a vector, in memory order; for any other tensor, a copy."""
     if tensor.is_contiguous():
         return tensor.view(-1)
     if not is_dense(tensor):
@@ -128,7 +128,7 @@ def flattened(tensor: Tensor) -> Tensor:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements fill one piece of memory, each in a place of its own, in whatever order."""
+    """Whether the elements fill one piece of memory, each in a place of its own, in any order."""
     length = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
@@ -139,7 +139,7 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 shard_message: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar("shard_message", default=nullcontext)
-"""Made and entered around every sum of norms over ranks, so that a run can tell what it waits for."""
+"""Called and entered around every sum of norms over ranks, so that a run can tell what it waits for."""
 
 
 def summed_over_shards(squares: Tensor, parameter: Tensor) -> Tensor:
@@ -152,9 +152,9 @@ def summed_over_shards(squares: Tensor, parameter: Tensor) -> Tensor:
 
 
 def global_norm(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """The norm of all gradients as one vector, a scalar on the device of the first; no host waits.
+    """The norm of all gradients as one vector, a scalar on the device of the first; the host does not wait.
 
-    ``parts`` are buckets: a parameter of each, and the sum of squares of what of their gradients lies on this rank.
+    ``parts`` has a pair for each bucket: one of its parameters, and the sum of squares of its gradients on this rank.
     """
     total: Tensor | None = None
     for parameter, square in parts:
@@ -164,7 +164,7 @@ def global_norm(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def add_scaled(targets: list[Tensor], tensors: list[Tensor], factors: Tensor) -> None:
-    """Add ``factors[i] * tensors[i]`` to each of ``targets``; ``tensors`` are the caller's to lose."""
+    """Add ``factors[i] * tensors[i]`` to each of ``targets``; ``tensors`` may be overwritten."""
     if targets[0].device.type == "cpu":
         for target, tensor, factor in zip(targets, tensors, factors.tolist(), strict=True):
             target.add_(tensor, alpha=factor)

@@ -1,7 +1,7 @@
-"""What the kernels for an accelerator share (Triton): one launch works on all layers of a bucket, a block a program.
+"""What the Triton kernels share: one launch works on all layers of a bucket, one block per program.
 
-Kernels find the tensors by a table of addresses on the device. Sums are added in a fixed order, so that a step repeats
-to the bit: first those of each block, then, by ``add_sums``, those of each layer.
+Kernels find the tensors through a table of addresses on the device. Sums are added in a fixed order, so that a step is
+reproducible to the bit: first those of each block, then, by ``add_sums``, those of each layer.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def plan_of(bucket: Bucket) -> Plan:
 class Plan:
     """Which program does which block, and where the tensors lie, on the device.
 
-    The table of addresses, (rows, parameters), has weights, each kind of moment, gradients, counts of steps where there
-    are any. A captured graph copies it anew in each replay, from pinned memory that is made before the capture and then
-    belongs to the graph; so gradients may have another place in the graph than before.
+    The table of addresses, (rows, parameters), has weights, each kind of moment, gradients, and step counts where there
+    are any. A captured graph copies it again in each replay, from pinned memory that is allocated before the capture
+    and then belongs to the graph; so gradients may have other addresses in the graph than before.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -89,17 +89,17 @@ class Plan:
             self.spare, self.known = None, []
 
     def addresses(self) -> list[int]:
-        """Row by row."""
+        """The addresses of the table, row by row."""
         bucket = self.bucket
         steps = [state["step"].data_ptr() for state in bucket.states if "step" in state]
         return [*bucket.pointers, *(tensor.data_ptr() for tensor in bucket.gradients), *steps]
 
     def pinned(self) -> Tensor:
-        """Room for a table on the host, from which an accelerator copies without a wait."""
+        """Host memory for a table, from which an accelerator copies without a wait."""
         return torch.empty(self.table.shape, dtype=torch.int64, pin_memory=self.device.type == "cuda")
 
     def shared_constants(self) -> dict[str, Any]:
-        """What every kernel is compiled for."""
+        """Constants that every kernel is compiled for."""
         kind = TYPES[self.bucket.weights[0].dtype]
         return {"count": self.count, "wide": TYPES[self.wide], "kind": kind, "width": BLOCK}
 

@@ -1,4 +1,4 @@
-"""Activation checkpointing: parts of a model keep their input alone, and compute the rest again when it is needed."""
+"""Activation checkpointing: parts of a model keep only their input, and recompute the rest when it is needed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 
 def checkpoint_activations(modules: Iterable[nn.Module]) -> None:
-    """Let each of ``modules`` keep no activations within; their names and parameters stay.
+    """Let each of ``modules`` keep no activations inside it; their names and parameters stay.
 
-    Batch-norm statistics move once, in the first pass. Random layers must draw from what they are given, as
+    Batch-norm statistics are updated once, in the first pass. Random layers must draw from what they are given, as
     ``SampleDropout`` does.
     """
     for module in modules:
@@ -29,7 +29,7 @@ class _Checkpointed:
         self.module, self.forward = module, forward
 
     def __call__(self, *inputs: Any) -> Any:
-        """As the module's own."""
+        """Run the module's own forward pass."""
         if not torch.is_grad_enabled():
             return self.forward(*inputs)
         return checkpoint(
@@ -37,13 +37,13 @@ class _Checkpointed:
         )
 
     def contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Around the first pass and around the second."""
+        """Contexts around the first pass and around the second."""
         return nullcontext(), _same_statistics(self.module)
 
 
 @contextmanager
 def _same_statistics(module: nn.Module) -> Iterator[None]:
-    """Put the statistics of batch norms back to what they were before."""
+    """Restore the batch-norm statistics on exit to what they were before."""
     layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training]
     buffers = [buffer for layer in layers for buffer in layer.buffers()]
     before = [buffer.clone() for buffer in buffers]

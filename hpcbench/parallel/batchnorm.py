@@ -1,4 +1,4 @@
-"""Batch-norm statistics of ranks, real and simulated, and their mean before evaluation (MLPerf HPC rules)."""
+"""Batch-norm statistics of real and simulated ranks, and their mean before evaluation (MLPerf HPC rules)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpcbench.parallel.group import Group
 
 
 def average_statistics(model: nn.Module, group: Group) -> None:
-    """Replace every running mean and variance by its mean over ranks, in one message.
+    """Replace every running mean and variance with its mean over ranks, in one message.
 
     The mean of variances ignores how far the means lie apart, as published (DeepCAM reference, mlcommons/hpc).
     ``num_batches_tracked`` stays as it is.
@@ -38,9 +38,9 @@ def running_statistics(model: nn.Module) -> list[Tensor]:
 
 
 class RankStatistics:
-    """Running statistics of each simulated rank of a process, copied into the model's buffers in its turn.
+    """Running statistics of each simulated rank of a process, copied into the model's buffers when its turn comes.
 
-    The buffers stay in place, so that a captured graph finds them. ``num_batches_tracked`` is kept for each rank, too.
+    The buffers stay in place, so that a captured graph finds them. ``num_batches_tracked`` is also kept for each rank.
     """
 
     def __init__(self, model: nn.Module, ranks: int) -> None:
@@ -54,10 +54,10 @@ class RankStatistics:
         self._held = [[tensor.clone() for tensor in self._live] for _ in range(ranks)]
         self._turn = 0
         self.are_averaged = False
-        """Whether all ranks have the same, since no training pass came after ``average``."""
+        """Whether all ranks have the same statistics, since no training pass came after ``average``."""
 
     def use(self, turn: int) -> None:
-        """Put the statistics of simulated rank ``turn`` of this process, from 0, into the model."""
+        """Put the statistics of simulated rank ``turn`` of this process, counted from 0, into the model."""
         if turn != self._turn:
             self._copy(self._live, to=self._held[self._turn])
             self._copy(self._held[turn], to=self._live)
@@ -66,7 +66,7 @@ class RankStatistics:
     def average(self, model: nn.Module, group: Group) -> None:
         """Give ``model`` and every simulated rank the mean over all ranks, simulated and real.
 
-        Does nothing where they have it: the mean of equal numbers is rounded, and so may be another one.
+        Does nothing if they have it already: the mean of equal numbers is rounded, so it may differ from them.
         """
         if self.are_averaged:
             return
@@ -80,13 +80,13 @@ class RankStatistics:
         self.are_averaged = True
 
     def state(self) -> list[list[Tensor]]:
-        """The statistics of each simulated rank, for a checkpoint; those of the first are in the model afterwards."""
+        """The statistics of each simulated rank, for a checkpoint; the model then has those of the first."""
         self.use(0)
         self._copy(self._live, to=self._held[0])
         return self._held
 
     def load(self, state: list[list[Tensor]]) -> None:
-        """Go on from what ``state`` gave."""
+        """Continue from what ``state`` returned."""
         for held, saved in zip(self._held, state, strict=True):
             for tensor, value in zip(held, saved, strict=True):
                 tensor.copy_(value)
@@ -94,7 +94,7 @@ class RankStatistics:
         self._turn = 0
 
     def _copy(self, tensors: list[Tensor], to: list[Tensor]) -> None:
-        # Of one type each, so that a GPU copies them in a few kernels.
+        # Each part is of one type, so that a GPU copies it in a few kernels.
         for part in (slice(self._averaged), slice(self._averaged, None)):
             if tensors[part]:
                 torch._foreach_copy_(to[part], tensors[part])

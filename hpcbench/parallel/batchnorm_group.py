@@ -1,7 +1,7 @@
-"""Batch norm over the samples of neighbouring processes, on any backend; torch's SyncBatchNorm is for CUDA alone.
+"""Batch norm over the samples of neighbouring processes, on any backend; torch's SyncBatchNorm is for CUDA only.
 
 Each process sends its count, means and sums of squared deviations, which are merged as in Chan, Golub and LeVeque
-(1983), so that parts of any size count rightly, and variances do not suffer from large means.
+(1983), so that parts of any size have the right weight, and large means cost the variances no accuracy.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from hpcbench.parallel.peers import Peers
 
 
 class GroupBatchNorm(_BatchNorm):
-    """A batch norm whose statistics in training are those of all samples of ``peers``; collective there."""
+    """A batch norm whose training statistics are those of all samples of ``peers``; collective in training."""
 
     def __init__(self, layer: _BatchNorm, peers: Peers) -> None:
         super().__init__(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
-        # The optimizer, and whoever else holds them, go on with the same parameters and buffers.
+        # The optimizer, and anything else that holds them, continues with the same parameters and buffers.
         self._parameters, self._buffers = layer._parameters, layer._buffers
         self.training = layer.training
         self.peers = peers
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` (batch, features, ...), normalized. The batch may be empty; where all are, no statistics change."""
+        """``x`` (batch, features, ...), normalized. The batch may be empty; if all are, no statistics change."""
         if not self.training:
             return super().forward(x)
         count, mean, deviations = merged_moments(x, self.peers)
@@ -54,7 +54,7 @@ class GroupBatchNorm(_BatchNorm):
             running.add_((value - running) * momentum * some)
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Any number of dimensions from two on; the layer that this one replaces fitted its model."""
+        """Accept any number of dimensions from two; the layer that this one replaces fitted its model."""
 
 
 @torch.no_grad()
@@ -64,8 +64,8 @@ def merged_moments(x: Tensor, peers: Peers) -> tuple[Tensor, Tensor, Tensor]:
     own = x.new_zeros(2 * features + 1, dtype=torch.promote_types(x.dtype, torch.float32))
     if x.numel() and not x.is_meta:
         own[0] = x.numel() // features
-        # torch's kernel for its own batch norm, dozens of times as fast as var_mean where channels lie last. With
-        # statistics to move, wholly, it computes in their type.
+        # torch's kernel for its own batch norm, dozens of times as fast as var_mean where channels are last. Given
+        # statistics to update, with momentum 1, it computes in their type.
         room = own.new_zeros(2, features)
         own[1 : features + 1], variance = torch.batch_norm_update_stats(x, room[0], room[1], 1.0)
         own[features + 1 :] = variance * own[0]
@@ -86,7 +86,7 @@ class _Normalize(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         ctx.save_for_backward(x, weight, mean, variance, count)
         ctx.eps, ctx.peers = eps, peers
-        # The kernel of evaluation, which takes the statistics that it is given, in any precision and layout.
+        # The kernel for evaluation, which uses the statistics that it is given, in any precision and layout.
         return torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training=False, eps=eps)
 
     @staticmethod
@@ -97,7 +97,7 @@ class _Normalize(torch.autograd.Function):
         ones = torch.ones_like(mean) if weight is None else weight
         own_weight, own_bias = torch.zeros_like(ones), torch.zeros_like(ones)
         if x.numel():
-            # The kernel of evaluation sums along weight and bias in one pass.
+            # The kernel for evaluation sums the gradients of weight and bias in one pass.
             _, own_weight, own_bias = torch.ops.aten.native_batch_norm_backward(
                 gradient, x, ones, mean, variance, None, None, False, ctx.eps, [False, True, True]
             )
@@ -116,19 +116,19 @@ class _Normalize(torch.autograd.Function):
 def share_batch_norm(
     model: nn.Module, group: Group, processes: int, timeout_s: float, recorder: Recorder = UNRECORDED
 ) -> None:
-    """Replace each batch norm in ``model`` by one over ``processes`` neighbouring processes; collective.
+    """Replace each batch norm in ``model`` with one over ``processes`` neighbouring processes; collective.
 
-    Parameters, buffers and their names stay. ``processes`` divides the size of the group.
+    Parameters, buffers and their names stay. ``processes`` must divide the size of the group.
     """
     first = group.rank - group.rank % processes
     members = list(range(first, first + processes))
-    # Only its members make a group, since at scale there are many.
+    # Only its members create a group, since at scale there are many groups.
     made = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
     replace_batch_norm(model, recorded(open_peers(made, group, timeout_s), recorder, "batch_norm"))
 
 
 def replace_batch_norm(model: nn.Module, peers: Peers) -> None:
-    """Replace each batch norm in ``model`` by one over ``peers``."""
+    """Replace each batch norm in ``model`` with one over ``peers``."""
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if isinstance(layer, _BatchNorm):

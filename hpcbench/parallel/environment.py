@@ -1,4 +1,4 @@
-"""Lightning Fabric with our ranks: it gets device and precision from here and detects nothing by itself."""
+"""Lightning Fabric with the ranks of this package, which gives it device and precision; it detects nothing itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from staging.ranks.launch import Launch
 def choose_device(launch: Launch, accelerator: str) -> torch.device:
     """The device of this rank: the accelerator of its local rank, or the CPU.
 
-    Raises ``InputError`` when a node has more ranks than accelerators. A launcher that shows each rank one
+    Raises ``InputError`` if a node has more ranks than accelerators. A launcher that shows each rank one
     accelerator of its own is fine.
     """
     if accelerator == "cpu" or not torch.accelerator.is_available():
@@ -41,7 +41,7 @@ def choose_device(launch: Launch, accelerator: str) -> torch.device:
 
 
 def make_fabric(launch: Launch, config: RunConfig) -> tuple[Fabric, PrecisionPolicy]:
-    """Fabric for the device and precision of this rank. Communication between ranks is not its business."""
+    """Fabric for the device and precision of this rank. It does not handle communication between ranks."""
     device = choose_device(launch, config.parallel.accelerator)
     if config.train.tf32 is not None:
         set_tf32(config.train.tf32)
@@ -52,7 +52,7 @@ def make_fabric(launch: Launch, config: RunConfig) -> tuple[Fabric, PrecisionPol
 
 
 def precision_plugin(precision: str, device: torch.device) -> Precision:
-    """Fabric's plugin for ``precision``, made for the kind of ``device``."""
+    """Fabric's plug-in for ``precision``, for this kind of ``device``."""
     if precision == "64-true":
         return DoublePrecision()
     if precision in ("16-mixed", "bf16-mixed"):
@@ -87,13 +87,13 @@ class LaunchEnvironment(ClusterEnvironment):
         return self._launch.world_size
 
     def set_world_size(self, size: int) -> None:
-        """Fabric may not change the ranks."""
+        """Do nothing: Fabric may not change the ranks."""
 
     def global_rank(self) -> int:
         return self._launch.rank
 
     def set_global_rank(self, rank: int) -> None:
-        """Fabric may not change the ranks."""
+        """Do nothing: Fabric may not change the ranks."""
 
     def local_rank(self) -> int:
         return self._launch.local_rank
@@ -103,7 +103,7 @@ class LaunchEnvironment(ClusterEnvironment):
 
 
 class TorchAccelerator(Accelerator):
-    """Whatever device torch has, through ``torch.accelerator``; the CPU where it has none."""
+    """Any device that torch has, through ``torch.accelerator``; the CPU if it has none."""
 
     def setup_device(self, device: torch.device) -> None:
         if device.type != "cpu":

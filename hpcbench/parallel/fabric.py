@@ -1,6 +1,6 @@
-"""What we use of Lightning Fabric: from its own package, or from the whole of Lightning where that alone is installed.
+"""The parts of Lightning Fabric in use: from its own package, or from all of Lightning if only that is installed.
 
-They are the same code, but the whole imports the training framework and torchmetrics too, two seconds in every rank.
+The code is the same, but all of Lightning also imports its training framework and torchmetrics: two seconds per rank.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Summing gradients over ranks in buckets, while the backward pass goes on."""
+"""Sums gradients over ranks in buckets, during the backward pass."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class GradientReducer:
     """All-reduces (SUM) the gradients of ``parameters`` over ``group`` in buckets of about ``bucket_bytes``.
 
     Parameters are put into buckets in reverse order, since the last layers have their gradients first; ``backward``
-    off keeps their own order, in which the first bucket is the last to be complete. Gradients travel and are summed as
-    ``wire_dtype``, unset as they are. While
-    ``enabled`` (to be set on the last micro-batch of a step alone) a bucket travels as soon as its last gradient is
-    accumulated; buckets are always launched in the same order, so that ranks agree on it whatever their graphs.
-    ``finish`` launches what is left (a parameter without a gradient counts as zero, so that a rank without samples and
-    an unused parameter hold nobody up) and waits. The caller scales its loss by local samples / global samples, so that
+    off keeps their own order, in which the first bucket is the last to be complete. Gradients are sent and summed as
+    ``wire_dtype``, or in their own type if it is unset. While ``enabled`` (set it only on the last micro-batch of a
+    step) a bucket is sent as soon as its last gradient is accumulated; buckets are always launched in the same order,
+    so that ranks agree on it whatever their graphs.
+    ``finish`` launches what is left (a parameter without a gradient counts as zero, so that a rank without samples or
+    an unused parameter delays nobody) and waits. The caller scales its loss by local samples / global samples, so that
     the sum is the gradient of the mean over the global batch.
 
-    After ``finish`` each ``grad`` is a view into its bucket, to be zeroed or dropped before the next backward pass.
-    With one process the reducer does nothing at all. ``collectives`` counts the all-reduces launched so far. A bucket
-    arrives when it is launched, and ``finish`` waits for it; gradients are packed outside of what is recorded.
+    After ``finish`` each ``grad`` is a view into its bucket; zero or drop it before the next backward pass.
+    With one process the reducer does nothing. ``collectives`` counts the all-reduces launched so far. For the
+    recorder, a bucket arrives when it is launched, and ``finish`` waits for it; packing gradients is not recorded.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class GradientReducer:
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))  # type: ignore[no-untyped-call]
 
     def finish(self) -> None:
-        """Launch the buckets that are left, wait for all, and hand out the sums. Called once per optimizer step."""
+        """Launch the remaining buckets, wait for all, and hand out the sums. Call it once per optimizer step."""
         while self._next < len(self._buckets):
             self._launch_next()
         for bucket in self._buckets:
@@ -59,7 +59,7 @@ class GradientReducer:
         self._next = 0
 
     def record_norms(self) -> AbstractContextManager[None]:
-        """Norms of whole tensors are computed on every rank, and nothing is sent for them."""
+        """Record nothing: every rank computes the norms of whole tensors, and sends nothing for them."""
         return nullcontext()
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class GradientReducer:
 
 
 class _Bucket:
-    """Some parameters of one dtype and device, and the flat buffer in which their gradients travel."""
+    """Some parameters of one dtype and device, and the flat buffer in which their gradients are sent."""
 
     def __init__(self, parameters: list[nn.Parameter], wire_dtype: torch.dtype | None = None) -> None:
         self.parameters = parameters
@@ -93,7 +93,7 @@ class _Bucket:
             sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=parameters[0].device
         )
         self.wire = self.flat
-        """What travels: the buffer itself, or a rounded copy of it."""
+        """What is sent: the buffer itself, or a rounded copy of it."""
         self.views = _views(self.flat, parameters)
         self.work: Work | None = None
         self.message: AbstractContextManager[None] = nullcontext()
@@ -139,13 +139,13 @@ def broadcast_state(model: nn.Module, group: Group) -> None:
 
 
 def bucket_sizes(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> list[int]:
-    """Bytes of the messages in which the gradients of ``parameters`` travel, in their order."""
+    """Bytes of the messages that carry the gradients of ``parameters``, in the order in which they are sent."""
     buckets = _partition(_in_order(parameters), bucket_bytes)
     return [sum(parameter.nbytes for parameter in members) for members in buckets]
 
 
 def _in_order(parameters: Iterable[nn.Parameter], *, backward: bool = True) -> list[nn.Parameter]:
-    """Those that have gradients, each once, the last layers first unless ``backward`` is off."""
+    """The parameters that have gradients, each once, the last layers first unless ``backward`` is off."""
     wanted = [p for p in dict.fromkeys(parameters) if p.requires_grad]
     return wanted[::-1] if backward else wanted
 
@@ -165,7 +165,7 @@ def _partition(parameters: list[nn.Parameter], bucket_bytes: int) -> list[list[n
 
 
 def _views(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Views of ``flat`` with the shapes of the parameters, and with their strides where these are dense."""
+    """Views of ``flat`` with the shapes of the parameters, and with their strides if these are dense."""
     views = []
     offset = 0
     for parameter in parameters:

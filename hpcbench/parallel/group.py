@@ -1,4 +1,4 @@
-"""The ranks of a run, and what they say to each other. With one process every method is an identity."""
+"""The ranks of a run, and their collective operations. With one process every method is an identity."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ MEETING_TIMEOUT_S = 300.0
 
 
 class Work(Protocol):
-    """A collective operation under way."""
+    """A collective operation in progress."""
 
     def wait(self) -> Any:
-        """Return when (on an accelerator: order the current stream after) the result is there."""
+        """Return when the result is there; on an accelerator, order the current stream after it."""
 
 
 class Group:
-    """All ranks of a run. Made by ``connect``; ``store`` is ``None`` with one process, where nothing is ever sent."""
+    """All ranks of a run, made by ``connect``. With one process ``store`` is ``None``, and nothing is ever sent."""
 
     def __init__(self, launch: Launch, device: torch.device, store: Store | None) -> None:
         self.launch = launch
@@ -72,7 +72,7 @@ class Group:
         return tensor
 
     def latest(self, arrivals: Tensor) -> Tensor:
-        """``Arrivals`` of messages among all ranks: (messages,) on the host to (1, messages)."""
+        """``Arrivals`` of messages among all ranks: maps (messages,) on the host to (1, messages)."""
         return self.all_reduce_max(arrivals).unsqueeze(0)
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
@@ -84,7 +84,7 @@ class Group:
     def all_gather_rows(self, tensor: Tensor) -> Tensor:
         """Rows of all ranks in rank order: (n_rank, ...) on each rank becomes (sum of n_rank, ...) on all.
 
-        The number of rows may differ between ranks, zero too; dtype and the other dimensions may not.
+        The number of rows may differ between ranks, and may be zero; dtype and the other dimensions may not differ.
         """
         if self.world_size == 1:
             return tensor
@@ -118,7 +118,7 @@ class Group:
         return max(self.all_gather_object(value))
 
     def barrier(self) -> None:
-        """Wait for all ranks, on the host: work queued on an accelerator is not waited for."""
+        """Wait for all ranks on the host; does not wait for work queued on an accelerator."""
         if self.world_size > 1:
             dist.all_reduce(torch.zeros(1))
 
@@ -151,7 +151,7 @@ def connect(
     environ: Mapping[str, str] = os.environ,
     meeting_s: float = MEETING_TIMEOUT_S,
 ) -> Group:
-    """Bring the ranks together; ``InputError`` on all of them when they do not form one world.
+    """Bring the ranks together. Raises ``InputError`` on all of them if they do not form one world.
 
     ``backend`` is one of ``torch.distributed``; unset takes gloo for tensors on the host and torch's default for the
     kind of ``device``. ``timeout_s`` bounds every collective operation, and ``meeting_s`` the wait for all ranks. The
@@ -178,14 +178,14 @@ def connect(
 
 
 def default_backend(device: torch.device) -> str:
-    """gloo for the host and, beside it, torch's own choice for an accelerator."""
+    """gloo for the host and, with an accelerator, also torch's own choice for it."""
     if device.type == "cpu":
         return "gloo"
     return f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
 
 
 def _check_in(store: Store, launch: Launch, timeout_s: float) -> None:
-    """Every rank signs the store; the last one, or the first that finds something wrong, tells the others."""
+    """Register this rank in the store; the last rank, or the first that finds a problem, tells the others."""
     problem = ""
     stated = store.compare_set("world_size", "", str(launch.world_size)).decode()
     if stated != str(launch.world_size):
@@ -203,7 +203,7 @@ def _check_in(store: Store, launch: Launch, timeout_s: float) -> None:
 
 
 def _await_verdict(store: Store, launch: Launch, timeout_s: float) -> None:
-    """Ask for it again and again: between two questions signals are handled, and ranks that have ended are noticed."""
+    """Poll for the verdict; between polls, signals are handled and ranks that have ended are noticed."""
     deadline = time.monotonic() + timeout_s
     siblings = Siblings()
     pause_s, longest_s = 0.01, max(0.2, launch.world_size / 5000)
@@ -233,7 +233,7 @@ def _choose_interface(store: Store, launch: Launch) -> None:
 
 
 def _true_nodes(group: Group, environ: Mapping[str, str]) -> Launch:
-    """The launch with nodes numbered by their first rank, from what every rank says of its node."""
+    """The launch with nodes numbered by their first rank, from what every rank reports about its node."""
     # Several Slurm daemons on one host count as nodes; only these variables tell them apart.
     name = "/".join([socket.gethostname(), environ.get("SLURMD_NODENAME", ""), environ.get("PMI_HOSTNAME", "")])
     places = group.all_gather_object((name, group.launch.local_rank))

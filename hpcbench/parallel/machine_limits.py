@@ -1,4 +1,4 @@
-"""What of ranks, threads and reader processes this machine can start; imports no torch."""
+"""How many ranks, threads and reader processes this machine can start; imports no torch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from staging.errors import InputError
 from staging.storage.cgroup import memory_left
 
 PER_CORE = 8
-"""Ranks, threads and readers for each core; more only get in one another's way."""
+"""Ranks, threads and readers per core; more only get in each other's way."""
 ALWAYS_RANKS = 16
-"""Ranks that are never too many for the cores alone, so that what many ranks do can be tried on few cores."""
+"""Ranks that are never too many for the cores alone, so that runs of many ranks can be tried on few cores."""
 ALWAYS_THREADS = 64
 RANK_BYTES = 200 * 2**20
-"""Memory of a rank's interpreter and libraries alone, before model and data."""
+"""Memory of a rank's interpreter and libraries, before model and data."""
 
 
 def check_machine(config: RunConfig, *, starts_ranks: bool) -> None:
     """Raise ``InputError`` for more ranks, threads or readers than this machine has cores and memory for.
 
-    ``starts_ranks``: whether this process is to start the ranks of ``parallel.devices``, and is none of them.
+    ``starts_ranks``: whether this process starts the ranks of ``parallel.devices``, and is not one of them.
     """
     parallel = config.parallel
     cores = os.cpu_count() or 1
@@ -40,9 +40,9 @@ def check_machine(config: RunConfig, *, starts_ranks: bool) -> None:
 
 
 def check_openmp(environ: Mapping[str, str], most: int, machine: str) -> None:
-    """Raise ``InputError`` where ``OMP_NUM_THREADS`` is no number of threads, or more than ``most``.
+    """Raise ``InputError`` if ``OMP_NUM_THREADS`` is not a number of threads, or is more than ``most``.
 
-    OpenMP ignores the one and crashes with the other, also beside ``parallel.threads``. Empty, it asks for nothing.
+    OpenMP ignores the former and crashes with the latter, even with ``parallel.threads``. Empty means unset.
     """
     text = environ.get("OMP_NUM_THREADS", "")
     first = first_openmp_number(environ)
@@ -55,7 +55,7 @@ def check_openmp(environ: Mapping[str, str], most: int, machine: str) -> None:
 
 
 def check_ranks(ranks: int, cores: int, free: int) -> None:
-    """Raise ``InputError`` where so many ranks are too many for so many cores and free bytes of memory."""
+    """Raise ``InputError`` if ``ranks`` are too many for ``cores`` and ``free`` bytes of memory."""
     most = max(ALWAYS_RANKS, PER_CORE * cores)
     if ranks > most:
         raise InputError(
@@ -71,7 +71,7 @@ def check_ranks(ranks: int, cores: int, free: int) -> None:
 
 
 def free_memory() -> int:
-    """Bytes that new processes may take, of the machine and of the control group."""
+    """Bytes of memory that new processes may take, within the machine and the control group."""
     import psutil
 
     group = memory_left()

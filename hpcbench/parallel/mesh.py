@@ -1,4 +1,4 @@
-"""The ranks of a run as a mesh: along ``data`` they have samples of their own, along the spatial axes they share one.
+"""The ranks of a run as a mesh: along ``data`` they have their own samples, along the spatial axes they share one.
 
 The ranks that share a sample are neighbours, so that on most machines they are on one node.
 """
@@ -26,14 +26,14 @@ FIRST_DIM = 2
 
 @dataclass(frozen=True)
 class Mesh:
-    """This rank's place in the mesh, and whom it talks to."""
+    """This rank's place in the mesh, and the ranks that it communicates with."""
 
     shape: MeshShape
     rank: int
     axes: Axes = field(default_factory=dict)
-    """Dimensions of a batch that are split, and the ranks over which; empty where none are."""
+    """Dimensions of a batch that are split, and the ranks that each is split over; empty if none is."""
     statistics: Peers | None = None
-    """The ranks that share batch-norm statistics, in split layers; unset where none are split."""
+    """The ranks that share batch-norm statistics in split layers; unset if no dimension is split."""
 
     @property
     def data_rank(self) -> int:
@@ -55,8 +55,8 @@ def make_mesh(
 ) -> Mesh:
     """The mesh of all ranks of ``group``; collective.
 
-    So many neighbouring places along ``data`` share batch-norm statistics, as do all ranks of a sample. ``timeout_s``
-    bounds what they wait for each other there, of which ``recorder`` is told.
+    ``batchnorm_processes`` neighbouring places along ``data`` share batch-norm statistics, as do all ranks of a sample.
+    ``timeout_s`` bounds how long these ranks wait for each other, which ``recorder`` records.
     """
     if shape.spatial_size == 1:
         return Mesh(shape, group.rank)
@@ -76,7 +76,7 @@ def make_mesh(
 
 
 def empty_axes(shape: MeshShape, rank: int) -> Axes:
-    """Axes that know this rank's place, and nobody to talk to: enough to learn how a model would be split."""
+    """Axes with this rank's place and no one to communicate with: enough to learn how a model would be split."""
     axes: dict[int, Peers] = {}
     place = rank % shape.spatial_size
     for number in reversed(range(len(shape.spatial))):
@@ -87,19 +87,19 @@ def empty_axes(shape: MeshShape, rank: int) -> Axes:
 
 
 class EmptyPeers:
-    """A place among peers who are not there."""
+    """A place among peers that do not exist."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """As of ``Peers``; there is no one to exchange with."""
+        """As in ``Peers``; there is no one to exchange with."""
         raise NotImplementedError
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """As of ``Peers``; there is no one to add."""
+        """As in ``Peers``; there is no one to sum over."""
         raise NotImplementedError
 
     def stacked(self, own: Tensor) -> Tensor:
-        """As of ``Peers``; there is no one to hear of."""
+        """As in ``Peers``; there is no one to gather from."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""How many ranks have samples of their own, and how many share one. Imports no torch."""
+"""How many ranks have samples of their own, and how many share a sample. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from staging.errors import InputError
 
 @dataclass(frozen=True)
 class MeshShape:
-    """Ranks along ``data``, and along each spatial axis: of depth, height and width, or of height and width."""
+    """Ranks along ``data`` and along each spatial axis: depth, height and width, or height and width."""
 
     data: int
     spatial: tuple[int, ...] = (1,)
@@ -31,7 +31,7 @@ class MeshShape:
 def mesh_shape(world_size: int, spatial: str) -> MeshShape:
     """The mesh of ``world_size`` ranks with samples split as ``spatial`` says: ``4``, or ``2x2``.
 
-    Raises ``InputError`` where it is not of that form, or does not divide the ranks.
+    Raises ``InputError`` if ``spatial`` is not of that form, or does not divide the ranks.
     """
     sizes = spatial_sizes(spatial)
     if world_size % prod(sizes):
@@ -50,7 +50,7 @@ def spatial_sizes(spatial: str) -> tuple[int, ...]:
 
 
 def check_axes(spatial: str, dims: int) -> None:
-    """Raise ``InputError`` where ``spatial`` names more axes than samples have dimensions."""
+    """Raise ``InputError`` if ``spatial`` names more axes than samples have dimensions."""
     sizes = spatial_sizes(spatial)
     if len(sizes) > dims:
         raise InputError(

@@ -1,7 +1,7 @@
-"""Processes of one node exchange tensors of the host over Unix sockets, and look for an answer before they sleep.
+"""Processes of one node exchange host tensors over Unix sockets, and poll for an answer before they sleep.
 
-A step of a split model meets its peers hundreds of times, milliseconds apart. Through gloo each meeting waits for
-sleeping threads to wake up; here it takes as long as the slower rank (``benchmarks/spatial.py`` has both).
+A step of a split model meets its peers hundreds of times, milliseconds apart. With gloo each meeting waits for
+sleeping threads to wake up; here it takes as long as the slower rank (``benchmarks/spatial.py`` measures both).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from hpcbench.parallel.group import Group
 from hpcbench.parallel.peers import Message, Peers, ProcessPeers
 
 LOOK_S = 0.01
-"""How long a rank looks for an answer before it sleeps until there is one."""
+"""How long a rank polls for an answer before it sleeps until there is one."""
 BUFFER_BYTES = 4 * 2**20
-"""What a connection may hold under way; the system may allow less."""
+"""What a connection may hold in flight; the system may allow less."""
 NUMBER_BYTES = 4
 MEETING_S = 60.0
 
 
 def open_peers(processes: Any, group: Group, timeout_s: float) -> Peers:
-    """The fastest peers that the ranks of ``processes``, a part of ``group``, can be; collective among them.
+    """The fastest kind of peers for the ranks of ``processes``, a part of ``group``; collective among them.
 
-    They are processes of ``torch.distributed`` unless tensors are on the host and all ranks can connect.
+    These are processes of ``torch.distributed`` unless tensors are on the host and all ranks can connect.
     """
     plain = ProcessPeers(processes)
     if group.device.type != "cpu" or plain.size == 1:
@@ -44,13 +44,13 @@ def open_peers(processes: Any, group: Group, timeout_s: float) -> Peers:
     connections = connect_all(plain)
     if connections is None:
         return plain
-    # More ranks than cores would keep each other from work by looking.
+    # More ranks than cores would keep each other from working by polling.
     look_s = LOOK_S if group.launch.local_size <= (os.cpu_count() or 1) else 0.0
     return NodePeers(plain.rank, connections, timeout_s, look_s)
 
 
 def connect_all(peers: ProcessPeers) -> dict[int, socket.socket] | None:
-    """A connection to each other place among ``peers``; nothing where one cannot be reached, as on another node."""
+    """A connection to every other place among ``peers``; ``None`` if one cannot be reached, as on another node."""
     with ExitStack() as ending:
         found: dict[int, socket.socket] = {}
         failed = False
@@ -91,9 +91,9 @@ def _all_of(peers: ProcessPeers, value: Any) -> list[Any]:
 
 
 class NodePeers:
-    """Ranks with a connection to each other, as ``hpcbench.parallel.peers.Peers`` asks.
+    """Ranks with a connection to each other, which implement ``hpcbench.parallel.peers.Peers``.
 
-    Sums are added in the order of places, so that all ranks have the same to the bit. Where nothing has moved for
+    Sums are added in the order of places, so that all ranks get bit-identical results. If nothing has moved for
     ``timeout_s``, or a rank has gone, waiting raises ``RuntimeError``, as collectives of ``torch.distributed`` do.
     """
 
@@ -105,7 +105,7 @@ class NodePeers:
         self._lines = {other: _Line(other, connection) for other, connection in sorted(connections.items())}
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """As of ``Peers``; what fits into the connections is under way at once, the rest while waiting."""
+        """As in ``Peers``; what fits into the connections is sent at once, the rest while waiting."""
         for other, part in sends:
             self._lines[other].outgoing.extend(_bytes(part))
         for other, room in receives:
@@ -116,7 +116,7 @@ class NodePeers:
         return lambda: self._wait(lines)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """As of ``Peers``."""
+        """As in ``Peers``."""
         total: Tensor | None = None
         for part in self._everyone(tensor.reshape(-1)):
             total = part.clone() if total is None else total.add_(part)
@@ -124,11 +124,11 @@ class NodePeers:
         return tensor.copy_(total.view(tensor.shape))
 
     def stacked(self, own: Tensor) -> Tensor:
-        """As of ``Peers``."""
+        """As in ``Peers``."""
         return torch.stack(self._everyone(own))
 
     def close(self) -> None:
-        """Leave; whoever waits for this rank hears of it."""
+        """Close the connections; ranks that wait for this one notice."""
         for line in self._lines.values():
             line.connection.close()
 
@@ -140,7 +140,7 @@ class NodePeers:
         return parts
 
     def _wait(self, lines: Sequence[_Line]) -> None:
-        """Return when nothing of ``lines`` is under way; the other side may have sent more already."""
+        """Return when nothing of ``lines`` is in flight; the other side may already have sent more."""
         moved = time.perf_counter()
         while waiting := [line for line in lines if line.outgoing or line.incoming]:
             if sum(line.advance() for line in waiting):
@@ -159,7 +159,7 @@ class NodePeers:
 
 
 class _Line:
-    """What goes to one other rank, and what comes from it, each in its order."""
+    """What goes to one other rank and what comes from it, each in order."""
 
     def __init__(self, other: int, connection: socket.socket) -> None:
         self.other, self.connection = other, connection
@@ -169,7 +169,7 @@ class _Line:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
 
     def advance(self) -> bool:
-        """Send and receive what is possible now; whether anything moved."""
+        """Send and receive what is possible now; returns whether anything moved."""
         try:
             sent = _move(self.outgoing, self.connection.send)
             return _move(self.incoming, self._receive) or sent
@@ -184,7 +184,7 @@ class _Line:
 
 
 def _move(queue: deque[memoryview], some: Callable[[memoryview], int]) -> bool:
-    """Pass the front of ``queue`` to ``some``, which takes a part of it, for as long as that is possible at once."""
+    """Pass the front of ``queue`` to ``some``, which takes a part of it, for as long as that does not block."""
     moved = False
     with suppress(BlockingIOError):
         while queue:

@@ -1,8 +1,8 @@
-"""3-D convolutions of inputs that are shorter than their kernel, in bfloat16 on a processor.
+"""3-D convolutions of inputs that are shorter than their kernel, in bfloat16 on a CPU.
 
 oneDNN's kernel for the gradient of the weights (``jit_bf16:avx512_core_bf16``, in torch 2.11 to 2.13) reads beyond its
-input where that is shorter than the kernel, as in the last layers of a network on small samples: the gradients hold
-whatever lay in memory, often NaN. It is right where the padding is part of the input.
+input if that is shorter than the kernel, as in the last layers of a network on small samples: the gradients contain
+whatever was in memory, often NaN. The kernel is right if the padding is part of the input.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn import functional
 
 
 class PaddedConv3d(nn.Conv3d):
-    """A convolution that pads a short input itself; the same numbers, and the same parameters."""
+    """A convolution that pads a short input itself, with the same results and the same parameters."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, in, d, h, w) to (batch, out, d', h', w')."""
@@ -29,7 +29,7 @@ class PaddedConv3d(nn.Conv3d):
 
 
 def zeros_beside(layer: nn.Conv3d, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Zeros that an input needs on each side of each dimension before ``layer``: its padding where it is short."""
+    """Zeros that an input of ``layer`` needs on each side of each dimension: the layer's padding where it is short."""
     if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
         return (0, 0, 0)
     reach = [dilation * (kernel - 1) + 1 for dilation, kernel in zip(layer.dilation, layer.kernel_size, strict=True)]
@@ -39,12 +39,12 @@ def zeros_beside(layer: nn.Conv3d, sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def without(padding: Sequence[int], zeros: Sequence[int]) -> tuple[int, ...]:
-    """What is left of the padding of a convolution whose input has ``zeros`` beside it."""
+    """The padding that a convolution still needs when its input already has ``zeros`` on each side."""
     return tuple(all_of_it - done for all_of_it, done in zip(padding, zeros, strict=True))
 
 
 def pad(x: Tensor, zeros: Sequence[int]) -> Tensor:
-    """``x`` with so many zeros before and after it in each of its last dimensions."""
+    """``x`` with ``zeros`` before and after it in each of its last dimensions."""
     return functional.pad(x, [count for count in reversed(zeros) for _ in range(2)])
 
 

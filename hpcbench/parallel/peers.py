@@ -1,4 +1,4 @@
-"""The ranks that share a sample, or batch-norm statistics, and what they send each other."""
+"""The ranks that share a sample or batch-norm statistics, and the messages between them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import torch.distributed as dist
 from torch import Tensor
 
 Message = tuple[int, Tensor]
-"""The place of another rank among the peers, and what is sent to it or filled by it: contiguous."""
+"""The place of another rank among the peers, and the contiguous tensor that is sent to it or received from it."""
 
 
 class Peers(Protocol):
-    """Some ranks of a run, each with a place among them; all call the same methods in the same order."""
+    """Some ranks of a run, each with its place; all call the same methods in the same order."""
 
     rank: int
     size: int
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """Start an exchange that all of them take part in; the result waits for it."""
+        """Start an exchange that all peers take part in; returns a function that waits for it."""
         ...
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """Replace ``tensor``, contiguous, by its sum over all of them; returns it."""
+        """Replace ``tensor``, which is contiguous, with its sum over all peers; returns it."""
         ...
 
     def stacked(self, own: Tensor) -> Tensor:
-        """``own`` (n,) of all of them, by place: (size, n)."""
+        """``own``, (n,), of all peers, by place: (size, n)."""
         ...
 
 
@@ -42,7 +42,7 @@ class ProcessPeers:
         self.ranks = dist.get_process_group_ranks(processes)
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """As of ``Peers``."""
+        """As in ``Peers``."""
         operations = [dist.P2POp(dist.isend, part, self.ranks[other], self.processes) for other, part in sends]
         operations += [dist.P2POp(dist.irecv, part, self.ranks[other], self.processes) for other, part in receives]
         works = dist.batch_isend_irecv(operations) if operations else []
@@ -56,12 +56,12 @@ class ProcessPeers:
         return wait
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """As of ``Peers``."""
+        """As in ``Peers``."""
         dist.all_reduce(tensor, group=self.processes)
         return tensor
 
     def stacked(self, own: Tensor) -> Tensor:
-        """As of ``Peers``."""
+        """As in ``Peers``."""
         parts = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(parts, own, group=self.processes)
         return torch.stack(parts)

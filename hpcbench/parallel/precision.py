@@ -1,4 +1,4 @@
-"""Number formats: what ``auto`` means on this processor or accelerator, and the one policy that a run follows."""
+"""Number formats: what ``auto`` means on this CPU or accelerator, and the one policy that a run follows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcbench.parallel.fabric import Fabric
 from hpcbench.parallel.fabric import Precision as PrecisionPlugin
 
 FAST_BFLOAT16 = frozenset({"amx_bf16", "avx512_bf16"})
-"""Processor flags (Linux names) of instructions that multiply bfloat16 faster than float32."""
+"""CPU flags (Linux names) of instructions that multiply bfloat16 faster than float32."""
 
 
 def resolve_precision(precision: Precision, device: torch.device) -> Precision:
@@ -26,14 +26,14 @@ def resolve_precision(precision: Precision, device: torch.device) -> Precision:
 
 
 def set_tf32(allowed: bool) -> None:
-    """Let float32 convolutions and matrix products of an NVIDIA GPU be computed in TF32, or not."""
-    # Not ``fp32_precision``, which torch 2.9 and later have beside these: torch.compile fails where that was set.
+    """Allow or forbid TF32 for float32 convolutions and matrix products of an NVIDIA GPU."""
+    # Not ``fp32_precision``, which torch 2.9 and later also have: torch.compile fails if that was set.
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 
 
 def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Instruction-set flags of the first processor, as Linux names them; empty where they cannot be read."""
+    """Instruction-set flags of the first CPU, as Linux names them; empty if they cannot be read."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
@@ -48,7 +48,7 @@ def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 class PrecisionPolicy:
     """The number formats of a run: autocast, the scaling of gradients, and what a checkpoint keeps of them.
 
-    All of it is Fabric's; nothing else reaches for its plugin.
+    Fabric does all of it; nothing else accesses its plug-in.
     """
 
     def __init__(self, fabric: Fabric, plugin: PrecisionPlugin) -> None:
@@ -56,29 +56,29 @@ class PrecisionPolicy:
         self._plugin = plugin
         self.name = str(plugin.precision)
         self.dtype = torch.float64 if self.name == "64-true" else torch.float32
-        """Of parameters, losses and outputs."""
+        """The type of parameters, losses and outputs."""
         self.scaler: Any = getattr(plugin, "scaler", None)
-        """The gradient scaler of 16-mixed, else ``None``."""
+        """The gradient scaler for 16-mixed, else ``None``."""
 
     def as_input(self, prepared: Tensor) -> Tensor:
-        """Fractions in the run's type; integers, such as tokens, as they are."""
+        """Convert floating-point values to the run's type; integers, such as tokens, stay as they are."""
         return prepared.to(self.dtype) if prepared.is_floating_point() else prepared
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Inside it, a forward pass computes in the formats of the run."""
+        """A context in which a forward pass computes in the formats of the run."""
         context: AbstractContextManager[Any] = self._fabric.autocast()
         return context
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of ``loss``, scaled where the run scales them."""
+        """Add the gradients of ``loss``, scaled if the run scales them."""
         self._fabric.backward(loss)
 
     def wrap(self, optimizer: Optimizer) -> Any:
-        """The optimizer behind the gradient scaler; the one inside is its ``optimizer``."""
+        """The optimizer wrapped in the gradient scaler; the original one is its ``optimizer``."""
         return self._fabric.setup_optimizers(optimizer)
 
     def unscale(self, optimizer: Any) -> None:
-        """Take the scale out of the gradients, before they are looked at."""
+        """Divide the gradients by the scale, before they are inspected."""
         if self.scaler is not None:
             self.scaler.unscale_(optimizer.optimizer)
 
@@ -87,5 +87,5 @@ class PrecisionPolicy:
         return self._plugin.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what ``state_dict`` gave."""
+        """Continue from what ``state_dict`` returned."""
         self._plugin.load_state_dict(state)

@@ -19,21 +19,21 @@ from staging.ranks.mpi import communicator
 from staging.ranks.siblings import Siblings
 
 FIRST_PORT, PORTS = 20000, 10000
-"""Derived ports lie below the range from which Linux (32768 and up) hands out ports by itself."""
+"""Derived ports lie below the range from which Linux assigns ports itself (32768 and up)."""
 
 
 def meet(launch: Launch, environ: Mapping[str, str], timeout_s: float) -> Store:
-    """A store that all ranks of ``launch`` share. Raises ``InputError`` when they cannot find each other.
+    """A store that all ranks of ``launch`` share. Raises ``InputError`` if they cannot find each other.
 
-    In order: the address that torchrun gives; MPI, which carries rank 0's address to the others; on one node a port
-    derived from the launcher's process id; under Slurm the first node, and a port derived from job and step.
+    Tries in order: the address that torchrun gives; MPI, which carries rank 0's address to the others; on one node, a
+    port derived from the launcher's process id; under Slurm, the first node and a port derived from job and step.
     """
     if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
         served = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         port = _port(environ["MASTER_PORT"])
         store = _open([environ["MASTER_ADDR"]], port, launch.rank == 0 and not served, timeout_s)
         return PrefixStore(f"hpcbench/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    # Only under a launcher of MPI: some libraries end the process when they are initialized outside one.
+    # Only under an MPI launcher: some libraries end the process when they are initialized outside one.
     world = communicator(launch.world_size) if launch.source in ("PMI", "PMIX", "Open MPI") else None
     if world is not None:
         server = None
@@ -67,13 +67,13 @@ def slurm_addresses(environ: Mapping[str, str]) -> list[str]:
 
 
 def slurm_port(environ: Mapping[str, str]) -> int:
-    """A port that depends on the job and the step, so that steps side by side do not meet."""
+    """A port that depends on the job and the step, so that concurrent steps do not meet."""
     job, step = int(environ["SLURM_JOB_ID"]), int(environ.get("SLURM_STEP_ID", "0"))
     return FIRST_PORT + (job * 101 + step) % PORTS
 
 
 def interface_towards(host: str) -> str | None:
-    """Name of the network interface that this machine uses to reach ``host``; ``None`` where it cannot be told."""
+    """Name of the network interface that this machine uses to reach ``host``; ``None`` if unknown."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, 9))

@@ -1,7 +1,7 @@
-"""Brings the shards of tensors (FSDP2) together on rank 0, on the host, beside the training and its messages.
+"""Gathers the shards of tensors (FSDP2) on rank 0, on the host, concurrently with training and its messages.
 
-Each rank copies its shards into one flat buffer while the training waits. The buffers then travel over a process group
-of their own, which a thread may use while the training uses the others.
+Each rank copies its shards into one flat buffer while the training waits. The buffers are then sent over a separate
+process group, which a thread may use while the training uses the others.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 
 ALIGNMENT = 64
-"""Bytes. A shard in a buffer begins at a multiple of them."""
+"""Bytes; each shard in a buffer begins at a multiple of this."""
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
 class ShardCopy:
-    """Stands for a sharded tensor: what rank 0 must know to put it together."""
+    """A placeholder for a sharded tensor: what rank 0 must know to assemble it."""
 
     shape: torch.Size
     dtype: torch.dtype
     dim: int
-    """The dimension that is cut; -1 where every rank has the whole."""
+    """The dimension that is cut; -1 if every rank has the whole tensor."""
     ranks: tuple[int, ...]
-    """Global ranks that have a part each, in the order of the parts; rank 0 is one of them."""
+    """Global ranks that each have a part, in the order of the parts; rank 0 is one of them."""
 
     def extent(self, rank: int) -> tuple[int, int]:
         """Start and length of the part of ``rank`` in the dimension that is cut, as ``torch.chunk`` cuts it."""
@@ -58,7 +58,7 @@ class ShardCopy:
 
 
 class ShardBuffer:
-    """This rank's shards in one piece of host memory, pinned where they come from an accelerator."""
+    """This rank's shards in one piece of host memory, pinned if they come from an accelerator."""
 
     def __init__(self) -> None:
         self._flat = torch.empty(0, dtype=torch.uint8)
@@ -71,11 +71,11 @@ class ShardBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of host memory: this rank's shards and, on rank 0, those of another and the whole tensors."""
+        """Bytes of host memory: this rank's shards and, on rank 0, those of one other rank and the whole tensors."""
         return self._flat.nbytes + self._received.nbytes + sum(whole.nbytes for whole in self._wholes)
 
     def reserve(self, sharded: Sequence[DTensor]) -> None:
-        """Take the memory for these tensors, unless it is there already, and forget the shards of the last time."""
+        """Allocate memory for these tensors, unless it is there already, and forget the shards of the last time."""
         described = [describe(tensor) for tensor in sharded]
         self._used, self.copies = 0, []
         if not described:
@@ -85,7 +85,7 @@ class ShardBuffer:
         if len(self._flat) != size:
             self._flat = torch.empty(size, dtype=torch.uint8, pin_memory=self.is_pinned)
         if rank == 0:
-            # Here and not when they are filled: where memory is short, it is said before the others wait for rank 0.
+            # Here and not when they are filled: a lack of memory is reported before the others wait for rank 0.
             largest = max((packed_bytes(described, other) for other in ranks if other != 0), default=0)
             if len(self._received) != largest:
                 self._received = torch.empty(largest, dtype=torch.uint8)
@@ -93,7 +93,7 @@ class ShardBuffer:
                 self._wholes = [torch.empty(each.shape, dtype=each.dtype) for each in described]
 
     def copy(self, tensor: DTensor) -> ShardCopy:
-        """Copy this rank's shard behind those before it; ``reserve`` must know of it."""
+        """Append a copy of this rank's shard to the buffer; ``reserve`` must have included the tensor."""
         description = describe(tensor)
         self.copies.append(description)
         rank = dist.get_rank()
@@ -103,7 +103,7 @@ class ShardBuffer:
         return description
 
     def gather(self, group: Any) -> list[Tensor] | None:
-        """The whole tensors, on rank 0, in the order in which they were copied; ``None`` on the others. Collective."""
+        """The whole tensors on rank 0, in the order in which they were copied; ``None`` on the others. Collective."""
         if not self.copies:
             return []
         rank = dist.get_rank()
@@ -125,12 +125,12 @@ class ShardBuffer:
             if description.local_bytes(rank):
                 part, offset = unpacked(flat, offset, description, rank)
                 to = whole.narrow(description.dim, *description.extent(rank)) if description.dim >= 0 else whole
-                # Not by torch, which would take all cores for it, from the training.
+                # Not with torch, which would take all cores for it, away from the training.
                 np.copyto(as_integers(to), as_integers(part))
 
 
 def describe(tensor: DTensor) -> ShardCopy:
-    """What rank 0 must know of a tensor that is cut in at most one dimension and copied over the others of its mesh."""
+    """What rank 0 must know of a tensor that is cut along at most one axis of its mesh and copied over the others."""
     cut = [axis for axis, placement in enumerate(tensor.placements) if not placement.is_replicate()]
     assert len(cut) <= 1, f"sharded more than once: {tensor.placements}"
     if not cut:
@@ -139,12 +139,12 @@ def describe(tensor: DTensor) -> ShardCopy:
     assert isinstance(placement, Shard), f"no shard: {placement}"
     ranks = tensor.device_mesh.mesh.movedim(cut[0], -1).reshape(-1, tensor.device_mesh.size(cut[0]))[0]
     among = tuple(ranks.tolist())
-    # A mesh that is a part of the run's has copies of what the part with rank 0 has; those are not sent.
+    # A mesh that is only a part of the run's has copies of what the part with rank 0 has; those are not sent.
     return ShardCopy(tensor.shape, tensor.dtype, placement.dim, among if 0 in among else (0,))
 
 
 def sharing_ranks(copies: Sequence[ShardCopy]) -> tuple[int, ...]:
-    """The ranks that have parts, the same of all tensors that are cut; rank 0 where none is."""
+    """The ranks that have parts, the same for all tensors that are cut; rank 0 if none is."""
     found = {each.ranks for each in copies if each.dim >= 0} or {(0,)}
     assert len(found) == 1, f"sharded over different ranks: {found}"
     return found.pop()
@@ -156,7 +156,7 @@ def packed_bytes(copies: Sequence[ShardCopy], rank: int) -> int:
 
 
 def unpacked(flat: Tensor, offset: int, description: ShardCopy, rank: int) -> tuple[Tensor, int]:
-    """The shard of ``rank`` at ``offset`` of its buffer, as a view, and the offset of the next."""
+    """The shard of ``rank`` at ``offset`` in its buffer, as a view, and the offset of the next."""
     size = description.local_bytes(rank)
     part = flat[offset : offset + size].view(description.dtype).view(description.local_shape(rank))
     return part, offset + aligned(size)
@@ -175,5 +175,5 @@ def aligned(size: int) -> int:
 
 
 def own_group(timeout_s: float) -> Any:
-    """A process group over gloo for such messages alone; collective over all ranks of the run."""
+    """A gloo process group for these messages only; collective over all ranks of the run."""
     return dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))

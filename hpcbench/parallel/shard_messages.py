@@ -1,7 +1,7 @@
-"""The messages of sharded parameters: FSDP2's gathers, scatters and sums, sent here so that a recorder is told.
+"""The messages of sharded parameters: FSDP2's gathers, scatters and sums, sent here so that a recorder sees them.
 
-On the host FSDP2 waits where it sends, so that all of it is exposed. On an accelerator it sends on streams of its own,
-and what is exposed is what the stream of the computation waits for them.
+On the host FSDP2 waits where it sends, so that all communication is exposed. On an accelerator it sends on streams of
+its own, and the exposed part is the time that the compute stream waits for them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.redu
 class ShardMessages:
     """Sends for all units of a model, among the processes ``shards`` that have its parts.
 
-    ``copies`` are the processes that have the same part as this one, over which gradients are summed, too.
+    ``copies`` are the processes that have the same part as this one; gradients are also summed over them.
     """
 
     def __init__(self, shards: Any, copies: Any | None, recorder: Recorder, *, on_host: bool) -> None:
@@ -33,10 +33,10 @@ class ShardMessages:
         self.channel = recorder.channel("sharding", latest_among(shards))
         self.copies_channel = recorder.channel("sharding", latest_among(copies)) if copies is not None else None
         self.reductions: list[AbstractContextManager[None]] = []
-        """Of all units, under way on streams of an accelerator; the end of the backward pass waits for the last."""
+        """Reductions of all units, in flight on accelerator streams; the end of a backward pass waits for the last."""
 
     def take_over(self, module: FSDPModule) -> None:
-        """Send what ``module``, a unit, has to send."""
+        """Take over the messages of ``module``, a unit."""
         gather = _Gather(self)
         module.set_custom_all_gather(gather)  # type: ignore[arg-type]
         module.set_custom_reduce_scatter(_Scatter(self))  # type: ignore[arg-type]
@@ -51,12 +51,12 @@ class ShardMessages:
                 unit.finalize_backward = waiting_for(unit.finalize_backward, self.reductions)
 
     def sum_copies(self, gradients: Tensor) -> None:
-        """Sum a part of the gradients over the ranks that have the same."""
+        """Sum a part of the gradients over the ranks that have the same part."""
         assert self.copies_channel is not None
         self.send(self.copies_channel, self.reductions, lambda: dist.all_reduce(gradients, group=self.copies))
 
     def send(self, channel: Channel, sent: list[AbstractContextManager[None]], collective: Callable[[], Any]) -> Any:
-        """Send, on the host waiting for it; else the message is added to ``sent``, for whoever waits."""
+        """Send and, on the host, wait; on an accelerator, add the message to ``sent``, for whoever waits."""
         message = channel.message()
         if self.on_host:
             with message:
@@ -66,7 +66,7 @@ class ShardMessages:
 
 
 class _Buffers:
-    """Where a message lies, as FSDP2 asks."""
+    """Allocates the buffers of messages, as FSDP2 requires."""
 
     def __init__(self, messages: ShardMessages) -> None:
         self.messages = messages
@@ -78,7 +78,7 @@ class _Buffers:
 
 
 class _Gather(_Buffers):
-    """Brings the parameters of a unit together."""
+    """Gathers the parameters of a unit."""
 
     def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False) -> Any:
         return self.messages.send(
@@ -89,7 +89,7 @@ class _Gather(_Buffers):
 
 
 class _Scatter(_Buffers):
-    """Sums the gradients of a unit, of which every rank gets its part."""
+    """Sums the gradients of a unit; every rank gets its part of the sum."""
 
     def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any, async_op: bool = False) -> Any:
         return self.messages.send(
@@ -100,7 +100,7 @@ class _Scatter(_Buffers):
 
 
 def waiting_for(wait: Callable[[], None], sent: list[AbstractContextManager[None]]) -> Callable[[], None]:
-    """``wait``, in which the stream of the computation waits for the last that was sent, and with it for all."""
+    """``wait``, in which the compute stream waits for the last message sent, and so for all of them."""
 
     def inside() -> None:
         if not sent:

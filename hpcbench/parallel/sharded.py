@@ -19,11 +19,11 @@ from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.shard_messages import ShardMessages
 
 UNIT = 2**20
-"""Parameters of a module that is brought together and let go by itself."""
+"""Number of parameters from which a module is gathered and freed on its own."""
 
 
 class ShardedGradients:
-    """In the place of ``GradientReducer`` where FSDP2 adds gradients, in the backward pass, over all ranks."""
+    """Replaces ``GradientReducer`` where FSDP2 sums gradients over all ranks, in the backward pass."""
 
     def __init__(self, model: nn.Module, messages: ShardMessages) -> None:
         assert isinstance(model, FSDPModule)
@@ -32,7 +32,7 @@ class ShardedGradients:
 
     @property
     def enabled(self) -> bool:
-        """Whether the next backward pass adds gradients over ranks; only that of the last micro-batch need."""
+        """Whether the next backward pass sums gradients over ranks; only that of the last micro-batch needs to."""
         return self._enabled
 
     @enabled.setter
@@ -41,11 +41,11 @@ class ShardedGradients:
         self._model.set_requires_gradient_sync(value)
 
     def finish(self) -> None:
-        """Nothing is left after the backward pass."""
+        """Do nothing: nothing is left to sum after the backward pass."""
 
     @contextmanager
     def record_norms(self) -> Iterator[None]:
-        """Inside it, norms of whole tensors, which an optimizer or clipping sums over ranks, are told as messages."""
+        """Inside it, norms of whole tensors, which an optimizer or clipping sums over ranks, are recorded."""
         before = shard_message.set(self._messages.channel.message)
         try:
             yield
@@ -56,10 +56,10 @@ class ShardedGradients:
 def shard_model(
     model: nn.Module, group: Group, shape: MeshShape, at_least: int = UNIT, recorder: Recorder = UNRECORDED
 ) -> ShardedGradients:
-    """Shard ``model`` in place over ``data``, copied over the spatial axes; gradients are summed over all ranks.
+    """Shard ``model`` in place over ``data``, with copies over the spatial axes; gradients are summed over all ranks.
 
-    The smallest modules of ``at_least`` so many parameters are units of their own. A forward and a backward pass are
-    collective from now on, also where a rank has no samples. ``recorder`` is told of their messages.
+    The smallest modules with ``at_least`` parameters or more are units of their own. Forward and backward passes are
+    collective from now on, even on a rank without samples. ``recorder`` records their messages.
     """
     ranks = torch.arange(group.world_size).view(shape.data, shape.spatial_size)
     kind = group.device.type
@@ -69,13 +69,13 @@ def shard_model(
         both = DeviceMesh(kind, ranks.t().contiguous(), mesh_dim_names=("spatial", "data"))
         mesh, copies = both["data"], both.get_group("spatial")
     for parameter in model.parameters():
-        parameter.data = parameter.data.contiguous()  # FSDP2 takes no other layout; activations keep theirs
+        parameter.data = parameter.data.contiguous()  # FSDP2 accepts no other layout; activations keep theirs
     for module in [*units(model, at_least), model]:
         fully_shard(module, mesh=mesh)
     messages = ShardMessages(mesh.get_group("data"), copies, recorder, on_host=kind == "cpu")
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            # The loss has the weight of its samples already. gloo knows no sum with a factor.
+            # The loss is already weighted by its samples. gloo has no sum with a factor.
             module.set_force_sum_reduction_for_comms(True)
             module.set_gradient_divide_factor(1.0)
             messages.take_over(module)
@@ -83,7 +83,7 @@ def shard_model(
 
 
 def units(model: nn.Module, at_least: int) -> Iterator[nn.Module]:
-    """The modules below ``model`` with at least so many parameters, none of whose children has."""
+    """The modules below ``model`` with ``at_least`` parameters or more, none of whose children has as many."""
     for child in model.children():
         if size(child) >= at_least:
             if any(size(each) >= at_least for each in child.children()):
@@ -98,7 +98,7 @@ def size(module: nn.Module) -> int:
 
 
 def gathered(tree: Any) -> Any:
-    """A state with whole tensors in the place of sharded ones; collective."""
+    """A state with whole tensors in place of sharded ones; collective."""
     if isinstance(tree, DTensor):
         return tree.full_tensor()
     if isinstance(tree, dict):
@@ -109,7 +109,7 @@ def gathered(tree: Any) -> Any:
 
 
 def sharded_as(value: Any, like: Tensor) -> Any:
-    """What of a whole tensor this rank has where ``like`` is sharded; else, and of another shape, ``value`` itself."""
+    """This rank's part of a whole tensor if ``like`` is sharded; otherwise, or if shapes differ, ``value`` itself."""
     if isinstance(like, DTensor) and isinstance(value, Tensor) and value.shape == like.shape:
         # Every rank has read the same file, so nothing needs to travel.
         return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
@@ -117,7 +117,7 @@ def sharded_as(value: Any, like: Tensor) -> Any:
 
 
 def sharded_optimizer_state(state: dict[str, Any], optimizer: Any) -> dict[str, Any]:
-    """The state of an optimizer over whole parameters as that of ``optimizer``, whose parameters may be sharded."""
+    """Convert an optimizer state over whole parameters to one for ``optimizer``, whose parameters may be sharded."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     shards = {
         number: {name: sharded_as(value, parameters[number]) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Which data-parallel ranks a process does the work of: itself, or several simulated ones in turn. Imports no torch."""
+"""The data-parallel ranks whose work a process does: its own, or several simulated ones in turn. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from staging.errors import InputError
 
 @dataclass(frozen=True)
 class DataRanks:
-    """The ranks that share each micro-batch, real or simulated, and the part of them that this process has."""
+    """The real or simulated ranks that share each micro-batch, and the part of them that this process has."""
 
     total: int
     """Data-parallel ranks of the run."""
     local: range
-    """Those whose work this process does."""
+    """The ranks whose work this process does."""
     joined: int = 1
-    """So many of them go through the model together, as one batch: they share batch-norm statistics."""
+    """How many of them go through the model together, as one batch, and so share batch-norm statistics."""
     processes: int = 1
-    """Neighbouring processes that share batch-norm statistics; above 1 only where all of ``local`` go together."""
+    """Neighbouring processes that share batch-norm statistics; above 1 only if all of ``local`` go together."""
 
     @property
     def passes(self) -> int:
@@ -27,9 +27,9 @@ class DataRanks:
 
 
 def data_ranks(rank: int, world_size: int, simulated: int | None = None, group_size: int = 1) -> DataRanks:
-    """The part of process ``rank`` where each of ``world_size`` does the work of ``simulated`` neighbouring ranks.
+    """The part of process ``rank`` if each of ``world_size`` does the work of ``simulated`` neighbouring ranks.
 
-    Batch-norm groups are of ``group_size`` neighbouring ranks. Raises ``InputError`` where these cannot be formed.
+    A batch-norm group is ``group_size`` neighbouring ranks. Raises ``InputError`` if the groups cannot be formed.
     """
     each = simulated or 1
     total = world_size * each

@@ -18,22 +18,22 @@ from staging.errors import InputError
 from staging.ranks.signals import CAUGHT, ignore_at_exit
 
 FOREIGN = ("PMI_", "PMIX_", "OMPI_", "MPI_LOCAL", "HYDRA_", "SLURM_PROCID", "SLURM_LOCALID", "TORCHELASTIC_")
-"""Beginnings of the variables of other launchers, which the ranks must not see."""
+"""Prefixes of the variables of other launchers, which the ranks must not see."""
 
 GRACE_S = 3.0
-"""Ranks end each other when one fails; those that have not after this time are asked, and after twice this, killed."""
+"""When one rank fails, the others end. Those still running after this time get SIGTERM; after twice this, SIGKILL."""
 
 REPORTED_S = 0.2
-"""How long after the first failure the ranks are looked at, to tell cause from victims."""
+"""How long after the first failure the ranks are examined, to tell cause from victims."""
 
 _KEEPERS: list[socket.socket] = []
 
 
 def spawn(argv: Sequence[str], devices: int, environ: Mapping[str, str]) -> int:
-    """Run ``python -m hpcbench ARGV`` once per rank and return the exit code: the first that is a failure.
+    """Run ``python -m hpcbench ARGV`` once per rank and return the exit code of the first failure, or 0.
 
     The ranks get torchrun's variables and ``HPCBENCH_SPAWNED``, so that they start no others. Signals are passed on;
-    a rank killed by signal n gives 128+n. Raises ``InputError`` when a launcher has started several ranks already.
+    a rank killed by signal n gives 128+n. Raises ``InputError`` if a launcher has already started several ranks.
     """
     from staging.ranks.launch import detect
 
@@ -65,15 +65,15 @@ def rank_environments(devices: int, environ: Mapping[str, str]) -> list[dict[str
 def run_ranks(command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> int:
     """Run ``command`` once in each environment, and wait for all; when one fails, the others end too.
 
-    Raises ``InputError`` when one cannot be started; those that were are killed then.
+    Raises ``InputError`` if one cannot be started, and kills those that were.
     """
     ranks: list[subprocess.Popen[bytes]] = []
-    # Groups of their own, so that Ctrl-C at a terminal reaches the ranks once: from here.
+    # In separate process groups, so that Ctrl-C at a terminal reaches the ranks once: from here.
     with forward_signals(ranks) as came:
         try:
             for environ in environments:
                 ranks.append(_start(command, environ, len(environments)))
-            for number in came:  # before there were all of them
+            for number in came:  # that came before all ranks were started
                 _signal(ranks, number)
             return _wait(ranks)
         finally:
@@ -102,7 +102,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
             time.sleep(REPORTED_S)
             code = _first_failure(ranks)
             _kill_stopped(ranks)
-        # Ranks that reached no target end in an orderly way, the first one while rank 0 still writes its report.
+        # Ranks that miss the target end normally, the first one while rank 0 still writes its report.
         if code not in (DONE, TARGET_NOT_REACHED):
             failed_at = min(failed_at, time.monotonic())
         waited = time.monotonic() - failed_at
@@ -123,7 +123,7 @@ def _first_failure(ranks: list[subprocess.Popen[bytes]]) -> int:
 
 
 def _kill_stopped(ranks: list[subprocess.Popen[bytes]]) -> None:
-    """Kill ranks that SIGSTOP has stopped, since they neither notice the end of the others nor can be asked."""
+    """Kill ranks that SIGSTOP has stopped, since they neither notice that the others ended nor react to SIGTERM."""
     for rank in ranks:
         if rank.poll() is None:
             with contextlib.suppress(OSError):
@@ -141,9 +141,9 @@ def _signal(ranks: list[subprocess.Popen[bytes]], number: int) -> None:
 
 @contextlib.contextmanager
 def forward_signals(ranks: list[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
-    """While entered, pass signals on to ``ranks`` instead of dying from them; after one came, until the end.
+    """While entered, pass signals on to ``ranks`` instead of dying from them; once one came, until the process ends.
 
-    Gives the numbers of those that came.
+    Yields a list of the numbers of the signals that came.
     """
     came: list[int] = []
 
@@ -164,9 +164,9 @@ def forward_signals(ranks: list[subprocess.Popen[bytes]]) -> Iterator[list[int]]
 def reserve_port() -> int:
     """A port at which a server of this launch can listen, and which nothing else is given while this process lives.
 
-    The socket that keeps it never listens. Linux lets another listen beside it that allows the reuse of addresses, as
-    torch's store does, but hands such a port neither to a connection nor to a socket that asks for any. It is bound to
-    all addresses, as the store is: a port may be free on one of them, and taken by a connection on another.
+    The socket that reserves it never listens. Linux lets another socket listen on the port if it allows the reuse of
+    addresses, as torch's store does, but gives the port neither to a connection nor to a socket that asks for any port.
+    It is bound to all addresses, as the store is: a port may be free on one and taken by a connection on another.
     """
     keeper = socket.socket()
     keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 class GroupWorld:
     """Staging over the process group of a run: the exchange needs no MPI library. Making one is collective.
 
-    With ``beside`` it talks in a process group of its own, so that a thread may stage while the run goes on.
+    With ``beside`` it uses a process group of its own, so that a thread may stage while the run continues.
     """
 
     def __init__(self, group: Group, *, beside: bool = False) -> None:
@@ -29,8 +29,8 @@ class GroupWorld:
         self.place = places(*zip(*seen, strict=True))[launch.rank]
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
-        # A run in double precision sets torch's default type for a while, also for a thread beside it.
+        """Wait until all ranks have reached this call."""
+        # A run in double precision sets torch's default type for a while, which also affects a concurrent thread.
         dist.all_reduce(torch.zeros(1, dtype=torch.float32), group=self._processes)
 
     def all_gather(self, value: T) -> list[T]:
@@ -46,7 +46,7 @@ class GroupWorld:
         return box[0]
 
     def send_receive(self, sent: Any, to: int, received: Any, source: int) -> None:
-        """Send the buffer ``sent`` to rank ``to`` while ``received`` is filled from rank ``source``; ``None``: not."""
+        """Send ``sent`` to rank ``to`` while filling ``received`` from rank ``source``; ``None`` skips either."""
         works = []
         if received is not None and len(received):
             works.append(dist.irecv(as_tensor(received), src=source, group=self._processes))
@@ -58,12 +58,12 @@ class GroupWorld:
 
 
 def as_tensor(buffer: Any) -> torch.Tensor:
-    """The bytes of a buffer, not copied, on the host."""
+    """The bytes of a buffer as a tensor on the host, without a copy."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a read-only buffer is only read
         return torch.frombuffer(buffer, dtype=torch.uint8)
 
 
 def staging_world(group: Group, *, beside: bool = False) -> World:
-    """The world of a run's ranks; collective. ``beside``: for a thread that stages while the run goes on."""
+    """The world of a run's ranks; collective. ``beside``: for a thread that stages while the run continues."""
     return GroupWorld(group, beside=beside) if group.world_size > 1 else Alone()

@@ -1,6 +1,6 @@
-"""The ranks agree, at no cost for a step, whether one of them has got a signal, and whether there is time to write.
+"""The ranks agree, at no cost to a step, on whether one of them got a signal, and whether there is time to write.
 
-The same vote says whether one of them has noted so many messages that all must exchange their times.
+The same vote says whether one of them has recorded so many messages that all must exchange their times.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hpcbench.parallel.group import Group, Work
 
 
 class StopVote:
-    """A vote of all ranks in each step, which is counted in the next: nobody waits for one that has just begun.
+    """A vote of all ranks in each step, which is counted in the next step: nobody waits for a vote that has just begun.
 
     It has a process group of its own, on the host, so that it meets no other collective operation and no accelerator
-    waits for it. Making one is collective. ``timeout_s`` bounds each vote; unset, torch's own limit does. ``waiting``
-    is entered while this host waits for a rank that has not cast its vote yet.
+    waits for it. Making one is collective. ``timeout_s`` bounds each vote; unset, torch's own limit applies.
+    ``waiting`` is entered while this host waits for a rank that has not cast its vote yet.
     """
 
     def __init__(
@@ -41,25 +41,25 @@ class StopVote:
     def poll(self, received: int | None, *, full: bool = False) -> int | None:
         """The signal for which all ranks stop now, if any; the same on all ranks at the same call. Collective.
 
-        ``received`` is the signal that this rank has got so far. It counts from the next call on, with one process at
-        once. Where ranks get different signals within a step, the highest number wins on all: SIGTERM, then SIGUSR1,
-        then SIGINT. Which one came first is not known, since the clocks of nodes differ by more than that. ``full``
-        likewise: whether this rank can keep few more messages. ``any_full`` has what all said, and is dealt with before
-        the next call.
+        ``received`` is the signal that this rank has got so far. It counts from the next call on; with one process, at
+        once. If ranks get different signals within a step, the highest number wins on all: SIGTERM, then SIGUSR1,
+        then SIGINT. Which one came first is not known, since the clocks of nodes differ by more than that. ``full``,
+        which is voted on likewise, says that this rank can keep few more messages. ``any_full`` has the result, and
+        the caller deals with it before the next call.
         """
         if self._alone:
             self.any_full = full
             return received
         stop = self.close()
         if stop is None:
-            # Signals decide the maximum; where there is none, the lowest bit is left. It need not be said twice.
+            # Signals decide the maximum; if there are none, the lowest bit does. ``full`` need not be said twice.
             vote = torch.tensor(2 * (received or 0) + (full and not self.any_full), dtype=torch.int32)
             work = dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=self._processes, async_op=True)
             self._cast = work, vote
         return stop
 
     def agree(self, received: int | None, *, waits: bool) -> tuple[int | None, bool]:
-        """The signal for which all ranks stop now, as of ``poll`` but at once; and whether any rank ``waits``.
+        """The signal for which all ranks stop now, as in ``poll`` but at once, and whether any rank ``waits``.
 
         Collective, and slower than ``poll``: every rank waits for the last one.
         """
@@ -71,7 +71,7 @@ class StopVote:
         return before or int(both[0]) or None, bool(both[1])
 
     def close(self) -> int | None:
-        """Count the last vote, so that none is under way; its result. Collective; polling may go on afterwards."""
+        """Count the last vote, so that none is in flight; returns its result. Collective; polling may continue."""
         self.any_full = False
         if self._cast is None:
             return None
@@ -83,7 +83,7 @@ class StopVote:
         return int(vote) // 2 or None
 
     def agree_min(self, value: float) -> float:
-        """The smallest ``value`` of all ranks, such as of the seconds that are left to write. Collective."""
+        """The smallest ``value`` of all ranks, for instance of the seconds left to write. Collective."""
         if self._alone:
             return value
         smallest = torch.tensor(value, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Compute threads of each rank: what OpenMP is told, or the cores that it may use, shared with other ranks there."""
+"""Compute threads of each rank: as ``OMP_NUM_THREADS`` says, or its share of the cores that it may use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:  # it imports torch
 
 CGROUP = Path("/sys/fs/cgroup")
 DIGITS = 18
-"""So many digits of a number of threads are read, since ``int`` refuses thousands of them; fewer are too many, too."""
+"""Digits read of a number of threads: ``int`` refuses thousands of them, and this many are too many threads anyway."""
 
 
 def threads_per_rank(group: Group, requested: int | None = None) -> int:
-    """Threads for this rank, at least 1: ``requested``, ``OMP_NUM_THREADS``, or its part of its node's allowed cores.
+    """Threads for this rank, at least 1: ``requested``, ``OMP_NUM_THREADS``, or its share of its node's allowed cores.
 
     Ranks that a launcher has bound to cores of their own keep them; ranks that share cores divide them.
     """
@@ -35,16 +35,16 @@ def threads_per_rank(group: Group, requested: int | None = None) -> int:
 
 
 def openmp_threads(environ: Mapping[str, str]) -> int | None:
-    """What ``OMP_NUM_THREADS`` asks for, of a list its first number; ``None`` without a number above 0.
+    """What ``OMP_NUM_THREADS`` asks for, or the first number of a list; ``None`` without a number above 0.
 
-    torchrun sets it to 1 where nobody has, so that its 1 asks for nothing.
+    torchrun sets it to 1 if nobody else has, so that 1 under torchrun asks for nothing.
     """
     first = first_openmp_number(environ)
     return None if first == 1 and "TORCHELASTIC_RUN_ID" in environ else first
 
 
 def first_openmp_number(environ: Mapping[str, str]) -> int | None:
-    """The number, or first of a list, in ``OMP_NUM_THREADS``; ``None`` where that is no number above 0."""
+    """The number, or first of a list, in ``OMP_NUM_THREADS``; ``None`` if that is not a number above 0."""
     first = environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if not (first.isascii() and first.isdigit()):
         return None
@@ -53,7 +53,7 @@ def first_openmp_number(environ: Mapping[str, str]) -> int | None:
 
 
 def core_share(mine: set[int], neighbours: list[set[int]]) -> float:
-    """Cores that fall to a rank with the cores ``mine`` if every core is shared among the ranks that may use it.
+    """Cores that a rank with the cores ``mine`` gets if every core is shared among the ranks that may use it.
 
     ``neighbours`` holds the cores of all ranks of the node, this one included.
     """
@@ -62,7 +62,7 @@ def core_share(mine: set[int], neighbours: list[set[int]]) -> float:
 
 
 def cpu_quota(root: Path = CGROUP) -> float | None:
-    """Processors' worth of time that the control group (version 2 or 1) allows; ``None`` without a limit."""
+    """CPUs' worth of time that the control group (version 2 or 1) allows; ``None`` without a limit."""
     try:
         if (root / "cpu.max").exists():
             quota, period = (root / "cpu.max").read_text().split()

@@ -1,1 +1,1 @@
-"""What a training would need on a machine: memory and traffic of every mesh, counted without data."""
+"""What training would need on a machine: the memory and traffic of every mesh, counted without data."""

@@ -1,7 +1,7 @@
-"""What an accelerator does otherwise than the processor that counts, for tensors that have shapes but no data.
+"""What an accelerator does differently from the processor that counts, for tensors that have shapes but no data.
 
-Such tensors say that they are on a CPU, since autocast knows no other device without data. Counts must not depend on
-which processor makes them.
+Such tensors report a CPU as their device, since autocast supports no other device without data. Counts must not depend
+on which processor makes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.convolution_b
 
 
 class Pooling(TorchFunctionMode):
-    """Pooling and resizing in the type of their input; autocast on the CPU has float32."""
+    """Run pooling and resizing in the type of their input, where autocast on the CPU uses float32."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -32,9 +32,9 @@ class Pooling(TorchFunctionMode):
 
 
 class ConvolutionLayout(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Convolutions make channels-last tensors of channels-last ones, their gradients among them.
+    """Make convolutions return channels-last tensors for channels-last inputs, gradients included.
 
-    That is what cuDNN, MIOpen and oneDNN do. torch says it of oneDNN only where the processor computes in the type:
+    cuDNN, MIOpen and oneDNN do this. torch reports it for oneDNN only where the processor computes in the type:
     without AVX-512, bfloat16 gradients of weights would be counted as copied to another layout.
     """
 
@@ -54,7 +54,7 @@ class ConvolutionLayout(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def common_layout(tensors: Sequence[Tensor]) -> torch.memory_format:
-    """Channels last if any of ``tensors`` is."""
+    """The channels-last layout if any of ``tensors`` has it, else the contiguous one."""
     layouts = [suggest_memory_format(each) for each in tensors]
     return next((each for each in layouts if each != torch.contiguous_format), torch.contiguous_format)
 

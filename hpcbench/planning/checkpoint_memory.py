@@ -1,4 +1,4 @@
-"""Host memory that a checkpoint takes on rank 0, beside the training, so that a thread can write it."""
+"""Host memory that a checkpoint takes on rank 0, besides that of the training, so that a thread can write it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hpcbench.parallel.shard_gathering import ShardCopy, packed_bytes
 def checkpoint_bytes(model: nn.Module, moments: int, data: int | None) -> int:
     """Bytes of the copies of ``model`` (whole) and of ``moments`` tensors for each parameter in its optimizer.
 
-    ``data`` is the number of ranks that parameters are sharded over, ``None`` where they are not. Then rank 0 holds its
-    own shards, those of one other rank as they arrive, and the whole. Counters of steps, a number for each parameter,
-    are left out.
+    ``data`` is the number of ranks that parameters are sharded over, ``None`` where they are not. Where they are, rank
+    0 holds its own shards, those of one other rank as they arrive, and the whole. Step counters, one number for each
+    parameter, are left out.
     """
     parameters = [each if each.dim() else each.reshape(1) for each in model.parameters()]
     whole: int = (1 + moments) * sum(parameter.nbytes for parameter in parameters)

@@ -1,6 +1,6 @@
 """What one rank of a mesh keeps and sends in a training pass, counted on tensors that have shapes but no data.
 
-The model is the application's own, split by its own ``parallelize``; its messages go to axes that add up their bytes.
+The model is the application's own, split by its own ``parallelize``. Its messages go to axes that add up their bytes.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Traffic:
     forward: int = 0
     backward: int = 0
     sums: int = 0
-    """Sums and statistics over the ranks of a group: of global means and batch norms, in both directions."""
+    """Bytes of sums and statistics over the ranks of a group (global means, batch norms), in both directions."""
     going_back: bool = False
     messages: int = 0
-    """Times that something was sent to one other rank."""
+    """Number of messages, each of them to one other rank."""
     summed: int = 0
-    """Times that something was put into a sum, or statistics were."""
+    """How often something was put into a sum, statistics included."""
 
     def message(self, size: int) -> None:
-        """Add ``size`` bytes to those of the direction under way."""
+        """Add ``size`` bytes to those of the current direction."""
         self.messages += 1
         if self.going_back:
             self.backward += size
@@ -57,30 +57,30 @@ class Traffic:
             self.forward += size
 
     def add_sum(self, size: int) -> None:
-        """Add ``size`` bytes that are put into a sum."""
+        """Add ``size`` bytes that go into a sum."""
         self.summed += 1
         self.sums += size
 
 
 class CountingPeers:
-    """A place among peers, as ``hpcbench.parallel.peers.Peers`` asks; nobody else is there."""
+    """A rank's place among its peers, with the interface of ``hpcbench.parallel.peers.Peers``; no other rank exists."""
 
     def __init__(self, rank: int, size: int, traffic: Traffic) -> None:
         self.rank, self.size, self.traffic = rank, size, traffic
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """As of ``Peers``; what is received is whatever was there."""
+        """See ``Peers``; a receive buffer keeps what it held."""
         for _, part in sends:
             self.traffic.message(part.nbytes)
         return lambda: None
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """As of ``Peers``."""
+        """See ``Peers``."""
         self.traffic.add_sum(tensor.nbytes)
         return tensor
 
     def stacked(self, own: Tensor) -> Tensor:
-        """As of ``Peers``."""
+        """See ``Peers``."""
         self.traffic.add_sum(own.nbytes)
         return own.new_empty((self.size, *own.shape))
 
@@ -91,16 +91,16 @@ class PassCount:
 
     parameters: int
     activations: int
-    """What autograd keeps from the forward pass for the backward pass, without parameters and the input."""
+    """What autograd saves from the forward pass for the backward pass, without parameters and the input."""
     peak: int
-    """The most that the pass holds at a time beside parameters, their gradients and the input: activations that are
-    kept, gradients of activations, and results on their way; on a processor what convolutions need within them, too."""
+    """The most that the pass holds at a time besides parameters, their gradients and the input: saved activations,
+    gradients of activations, and intermediate results; on a processor, also the workspace of convolutions."""
     together: int
-    """The most that it holds with the gradients of parameters that it has made by then."""
+    """The most that the pass holds at a time, with the gradients of parameters that it has computed by then."""
     events: list[Event]
     """On a processor, what became of each tensor."""
     input: int
-    """Inputs and targets of the local batch as model and loss take them; inputs are whole where no part can be read."""
+    """Inputs and targets of the local batch as model and loss take them; whole inputs where no part can be read."""
     traffic: Traffic
 
 
@@ -110,13 +110,13 @@ def count_pass(
 ) -> PassCount:  # fmt: skip
     """Count one pass of ``batch`` samples on the rank at ``place`` of a group that shares them.
 
-    ``watching`` is entered around forward pass, loss and backward pass, such as a mode that sees their operations.
-    Raises ``InputError`` where the model cannot be split so.
+    ``watching``, such as a mode that sees the operations, is entered around forward pass, loss and backward pass.
+    Raises ``InputError`` where the model cannot be split in this way.
     """
     traffic = Traffic()
     model = build(application, config)
     axes = split(application, config, model, shape, place, traffic)
-    # Tensors on the meta device know no autocast; those of this mode say that they are on the CPU.
+    # Autocast does not apply to tensors on the meta device; those of this mode report the CPU as their device.
     with FakeTensorMode(allow_non_fake_inputs=True), ConvolutionLayout(), Pooling():
         model = model.to_empty(device="cpu")
         task = application.module("task").build_task(config)
@@ -143,32 +143,32 @@ def count_pass(
 
 
 class Kept:
-    """The tensors that autograd keeps, each storage once; those of ``others`` do not count."""
+    """The tensors that autograd saves, each storage counted once; those of ``others`` do not count."""
 
     def __init__(self, others: Sequence[Tensor]) -> None:
         self._others = {storage_key(tensor) for tensor in others}
         self._found: dict[int, Tensor] = {}
 
     def note(self, tensor: Tensor) -> Tensor:
-        """To be called with each tensor that is saved."""
+        """Record a tensor that autograd saves, and return it."""
         key = storage_key(tensor)
         if key not in self._others:
-            # Held, so that no other storage comes to have the same key.
+            # Hold it, so that no other storage can get the same key.
             self._found.setdefault(key, tensor.detach())
         return tensor
 
     def release(self) -> int:
-        """Their size in bytes; they are no longer held."""
+        """Return the size of the saved tensors in bytes, and hold them no longer."""
         size = sum(tensor.untyped_storage().nbytes() for tensor in self._found.values())
         self._found.clear()
         return size
 
 
 class Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The bytes of the tensors that come to be while this mode is on, and live.
+    """The bytes of the live tensors that were created while this mode is on.
 
-    ``peak`` is without gradients of parameters, ``together`` with them. On a ``processor`` what convolutions need
-    within them belongs to both, and ``events`` tells what became of each tensor.
+    ``peak`` excludes the gradients of parameters, ``together`` includes them. On a ``processor`` both include the
+    workspace of convolutions, and ``events`` records what became of each tensor.
     """
 
     def __init__(self, model: nn.Module, *, processor: bool = False) -> None:
@@ -179,8 +179,8 @@ class Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._gradients = self._count = 0
         self._kernels: set[Any] = set()
         self._sizes: dict[int, tuple[int, int]] = {}
-        """Number and bytes."""
-        # What an operation returns may share its memory with what was there before.
+        """Number and bytes, by storage key."""
+        # The result of an operation may share its memory with tensors that existed before.
         self._before = {storage_key(tensor) for tensor in (*model.parameters(), *model.buffers())}
         for parameter in model.parameters():
             parameter.register_post_accumulate_grad_hook(self._move_gradient)  # type: ignore[no-untyped-call]
@@ -242,7 +242,7 @@ class Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def storage_key(tensor: Tensor) -> int:
-    """The same for tensors that share their memory."""
+    """A key that is the same for tensors that share their memory."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -259,7 +259,7 @@ def build(application: Application, config: RunConfig) -> nn.Module:
 
 
 def shapes(application: Application, config: RunConfig, batch: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of ``batch`` samples, on the meta device. Raises ``InputError`` where nothing tells them."""
+    """Inputs and targets of ``batch`` samples, on the meta device. Raises ``InputError`` where they are unknown."""
     if not application.has("shapes"):
         inputs, targets = shapes_of_sample(application, config, batch)
     else:
@@ -268,7 +268,7 @@ def shapes(application: Application, config: RunConfig, batch: int) -> tuple[Ten
 
 
 def on_processor(config: RunConfig) -> bool:
-    """Whether ranks compute on processors, as the run was told, and not on accelerators."""
+    """Whether the run was told that its ranks compute on processors and not on accelerators."""
     return config.parallel.accelerator == "cpu"
 
 
@@ -281,7 +281,7 @@ def split(
     application: Application, config: RunConfig, model: nn.Module, shape: MeshShape, place: tuple[int, ...],
     traffic: Traffic,
 ) -> dict[int, Peers]:  # fmt: skip
-    """Split ``model`` as on the rank at ``place``, and share its batch norms; returns the axes."""
+    """Split ``model`` as on the rank at ``place``, and share its batch norms; return the axes."""
     axes: dict[int, Peers] = {
         FIRST_DIM + number: CountingPeers(rank, size, traffic)
         for number, (rank, size) in enumerate(zip(place, shape.spatial, strict=True))
@@ -303,7 +303,7 @@ def split(
 
 
 def rank_of(place: tuple[int, ...], shape: MeshShape) -> int:
-    """The number of a rank in its group; the last axis is the fastest."""
+    """The number of a rank in its group; the last axis varies fastest."""
     rank = 0
     for index, size in zip(place, shape.spatial, strict=True):
         rank = rank * size + index
@@ -311,11 +311,11 @@ def rank_of(place: tuple[int, ...], shape: MeshShape) -> int:
 
 
 def autocast(config: RunConfig) -> AbstractContextManager[None]:
-    """Mixed precision where the run has it, of tensors that say that they are on the CPU."""
+    """Mixed precision where the run uses it, for tensors that report the CPU as their device."""
     dtype = AUTOCAST.get(counted_precision(config))
     return nullcontext() if dtype is None else torch.autocast("cpu", dtype=dtype)
 
 
 def counted_precision(config: RunConfig) -> str:
-    """The precision that is counted: ``auto`` as on an accelerator."""
+    """The precision that is counted; for ``auto``, that of an accelerator."""
     return "bf16-mixed" if config.train.precision == "auto" else config.train.precision

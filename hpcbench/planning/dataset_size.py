@@ -1,4 +1,4 @@
-"""How many bytes a dataset takes, found where it lies or computed from its form.
+"""How many bytes a dataset takes, measured where it lies or computed from its form.
 
 Imports no torch unless the dataset lies on this machine.
 """
@@ -31,7 +31,7 @@ class DatasetSize:
     train_bytes: int
     validation_bytes: int
     basis: Basis
-    """What says so: the files, settings of ``data``, or what `hpcbench data simulate` makes with the preset."""
+    """What gives the numbers: files, settings of ``data``, or what `hpcbench data simulate` makes with the preset."""
 
     @property
     def total(self) -> int:
@@ -40,7 +40,7 @@ class DatasetSize:
 
     @property
     def words(self) -> str:
-        """Where the numbers are from."""
+        """Where the numbers come from, in words."""
         return {
             "files": "as the files are",
             "settings": f"for {self.train_samples:,} + {self.validation_samples:,} samples",
@@ -49,10 +49,10 @@ class DatasetSize:
 
 
 def dataset_size(application: Application, config: RunConfig) -> DatasetSize | None:
-    """The size of the dataset of ``config`` as it is stored; ``None`` where nothing tells it.
+    """The size of the dataset of ``config`` as it is stored; ``None`` where it is unknown.
 
-    From the files where ``data.root`` is a folder of this machine. Else from the samples that ``config.data`` asks for,
-    or that the preset simulates, and the application's size of one.
+    It comes from the files where ``data.root`` is a folder on this machine, else from the number of samples that
+    ``config.data`` asks for, or that the preset simulates, and the application's size of a sample.
     """
     if is_here(config):
         return measured_size(application, config)
@@ -68,12 +68,12 @@ def dataset_size(application: Application, config: RunConfig) -> DatasetSize | N
 
 
 def is_here(config: RunConfig) -> bool:
-    """Whether ``data.root`` is a folder of this machine."""
+    """Whether ``data.root`` is a folder on this machine."""
     return bool(config.data.root) and Path(config.data.root).is_dir()
 
 
 def measured_size(application: Application, config: RunConfig) -> DatasetSize | None:
-    """The size of the files; of many an estimate. ``None`` where they cannot be found or read, as a run will say."""
+    """The size of the files, of many an estimate; ``None`` where they can't be found or read, as a run will report."""
     folders = [Path(config.data.root) / split for split in SPLITS]
     try:
         changed = tuple(folder.stat().st_mtime_ns for folder in folders)
@@ -84,7 +84,10 @@ def measured_size(application: Application, config: RunConfig) -> DatasetSize | 
 
 @lru_cache(maxsize=64)
 def measured(name: str, settings: str, changed: tuple[int, ...]) -> DatasetSize | None:
-    """See ``measured_size``; a list of a dataset takes long. ``changed`` is when its folders were."""
+    """See ``measured_size``; cached, since listing a dataset takes long.
+
+    ``changed`` holds the modification times of its folders.
+    """
     application = find_application(name)
     config = config_of_key(application, settings)
     try:
@@ -96,10 +99,10 @@ def measured(name: str, settings: str, changed: tuple[int, ...]) -> DatasetSize 
 
 
 def sample_size(application: Application, config: RunConfig, transform: str = "") -> SampleSize | None:
-    """Bytes of a sample in the form of ``config.data``, or in that which ``transform`` makes of it.
+    """Bytes of a sample in the form of ``config.data``, or in the form that ``transform`` makes of it.
 
-    ``None`` where the application does not say, or nothing tells what the transform makes. Raises ``InputError`` for a
-    transform whose outcome the application cannot read.
+    ``None`` where the application does not say, or where it is unknown what the transform makes. Raises ``InputError``
+    for a transform whose result the application cannot read.
     """
     if not application.has("sizes"):
         return None

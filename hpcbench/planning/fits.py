@@ -1,7 +1,7 @@
 """Whether what a job needs fits what a machine has, as pure functions of both, and what would fit where it does not.
 
-Beyond a limit a job is refused; from ``NEAR`` of it on, it is warned of. Where a machine's file does not know the
-limit, that is said, and nothing is refused.
+Beyond a limit a job is refused; above ``NEAR`` of the limit, there is a warning. Where a machine's file does not give
+the limit, the finding says so, and nothing is refused.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from hpcbench.planning.staged_bytes import StagedBytes
 from hpcbench.results.units import prefixed, size
 
 NEAR = 0.7
-"""The part of a limit from which on a need is close to it."""
+"""The share of a limit above which a need is close to it."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """A limit, and what it is of."""
+    """A limit, and where it applies."""
 
     where: str
     """Such as ``/dev/shm``."""
@@ -29,7 +29,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one need comes to: a line, and whether a job may be submitted with it."""
+    """The verdict on one need: a line of text, and whether a job may be submitted with it."""
 
     level: Literal["ok", "warn", "refuse"]
     text: str
@@ -38,9 +38,9 @@ class Finding:
 
 
 def judge_staging(staged: StagedBytes, room: Room, others: Sequence[Room] = ()) -> Finding:
-    """Whether the staged bytes fit ``room`` of a node; ``others`` are further places that it has.
+    """Whether the staged bytes fit ``room`` of a node; ``others`` are further places on the node.
 
-    What the preset alone tells of a dataset is a guess, for which nothing is refused.
+    A size that only the preset gives is a guess, for which nothing is refused.
     """
     need = staged.per_node
     on_each = f"{decimal(need)} to each node ({staged.dataset.words})"
@@ -60,7 +60,7 @@ def judge_staging(staged: StagedBytes, room: Room, others: Sequence[Room] = ()) 
 
 
 def what_fits(staged: StagedBytes, room: Room, others: Sequence[Room]) -> list[str]:
-    """Ways to stage, or not to, that fit with some room left where they can."""
+    """Ways to stage, or not to stage, that fit, with some room left where possible."""
     assert room.limit is not None
     found = []
     shards = staged.nodes_for(int(NEAR * room.limit)) or staged.nodes_for(room.limit)
@@ -83,8 +83,8 @@ def judge_memory(
 ) -> Finding:
     """Whether a rank's memory fits ``room``; ``smaller`` is the largest local batch that would, 0 where none does.
 
-    ``smaller`` is ``None`` where it was not looked for; ``others`` are further options that help. Of a ``processor``
-    the count has the workspace of kernels, too.
+    ``smaller`` is ``None`` where it was not looked for; ``others`` are further options that help. On a ``processor``
+    the count includes the workspace of kernels.
     """
     how = "counted with kernels and heap" if processor else "counted without the workspace of kernels"
     counted = f"{size(need)} for a rank ({how})"
@@ -119,5 +119,5 @@ def judge_batch(global_batch: int, train_samples: int | None) -> Finding | None:
 
 
 def decimal(count: float) -> str:
-    """Bytes in decimal units, as storage has them: 1.67 TB."""
+    """Bytes in decimal units, as is usual for storage: 1.67 TB."""
     return prefixed(count, "B")

@@ -1,9 +1,9 @@
-"""The heap of a processor as glibc keeps it, simulated: what it takes from the system is more than what is in use.
+"""A simulation of a processor's heap as glibc keeps it: the heap takes more from the system than is in use.
 
-A tensor goes into the smallest hole that holds it wherever its alignment falls, else on top, and what is left of the
-hole before and after it stays one for smaller tensors; neighbouring holes become one. Memory goes back to the
-system from the top alone, and only beyond ``TRIM_BYTES``. Tensors from ``MAPPED_BYTES`` on have a mapping of their own,
-which goes back at once. Both are the bounds that glibc comes to by itself in a process that frees large tensors.
+A tensor goes into the smallest hole that holds it wherever its alignment falls, else on top. What is left of the hole
+before and after the tensor stays a hole for smaller tensors; neighbouring holes merge. Memory goes back to the system
+only from the top, and only beyond ``TRIM_BYTES``. Tensors of ``MAPPED_BYTES`` or more have a mapping of their own,
+which goes back at once. glibc arrives at both bounds by itself in a process that frees large tensors.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import NamedTuple
 MAPPED_BYTES = 32 * 2**20
 TRIM_BYTES = 2 * MAPPED_BYTES
 ALIGNMENT, LARGE_ALIGNMENT, LARGE_BYTES = 64, 4096, 2 * 2**20
-"""torch aligns tensors to cache lines, and from ``LARGE_BYTES`` on, for huge pages, to pages."""
+"""torch aligns tensors to cache lines, and those of ``LARGE_BYTES`` or more to pages, for huge pages."""
 CHUNK = 32
-"""The least that glibc keeps as a hole; requests with an alignment ask for so much more."""
+"""The smallest hole that glibc keeps; requests with an alignment ask for this much more."""
 KEPT_BYTES = 100_000
-"""What each compiled kernel leaves for good, about: 30 to 150 KB were seen; it keeps holes apart."""
+"""Roughly what each compiled kernel leaves for good (30 to 150 KB were seen); it keeps holes apart."""
 STEPS = 3
-"""So many steps are simulated; the first one makes the optimizer's state and the kernels."""
+"""Number of simulated steps; the first one creates the optimizer's state and the kernels."""
 
 
 class Event(NamedTuple):
     """What became of a tensor of a pass."""
 
     kind: str
-    """``made``, ``freed``, ``gradient`` (from then on it is one of a parameter) or ``kernel`` (compiled, and kept)."""
+    """``made``, ``freed``, ``gradient`` (from then on it is a parameter's) or ``kernel`` (compiled, and kept)."""
     number: int
     size: int = 0
 
 
 class Heap:
-    """Allocations by name, and the most that they took."""
+    """Allocations by name, and the most memory that they took."""
 
     def __init__(self) -> None:
         self.peak = 0
@@ -46,7 +46,7 @@ class Heap:
         self._by_end: dict[int, int] = {}
 
     def allocate(self, name: object, size: int) -> None:
-        """Find room for ``size`` bytes."""
+        """Find room for ``size`` bytes under ``name``."""
         alignment = LARGE_ALIGNMENT if size >= LARGE_BYTES else ALIGNMENT
         size = -(-(size + CHUNK // 2) // CHUNK) * CHUNK
         start: int | None = None
@@ -80,7 +80,7 @@ class Heap:
             self._extent = self._top
 
     def spans(self) -> list[tuple[int, int]]:
-        """First byte, and the one after the last, of what is allocated in the heap."""
+        """The first byte, and the one after the last, of each allocation in the heap."""
         return [(start, start + size) for start, size in self._live.values() if start is not None]
 
     def _place(self, size: int, alignment: int) -> int:
@@ -115,10 +115,10 @@ class Heap:
 def peak_of_steps(
     parameters: Sequence[int], moments: int, standing: Sequence[int], events: Sequence[Event], passes: int
 ) -> int:
-    """The most bytes that steps take from the system, each of so many ``passes`` with these ``events``.
+    """The most bytes that steps take from the system, each step of ``passes`` passes with these ``events``.
 
-    There are ``parameters`` and what else is ``standing`` from the start, and from the first step on ``moments``
-    tensors for each parameter.
+    ``parameters`` and ``standing`` are the bytes of the tensors that exist from the start; from the first step on
+    there are also ``moments`` tensors for each parameter.
     """
     heap = Heap()
     for number, size in enumerate([*parameters, *standing]):
@@ -137,7 +137,7 @@ def peak_of_steps(
 
 
 def one_pass(heap: Heap, events: Sequence[Event], turn: tuple[int, int]) -> list[object]:
-    """Make and free the tensors of a pass; returns the gradients that are left. Later turns add theirs at once."""
+    """Make and free the tensors of a pass; return the gradients that are left. Later passes add theirs at once."""
     gradients: list[object] = []
     left: dict[object, None] = {}
     for kind, number, size in events:

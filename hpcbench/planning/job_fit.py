@@ -1,4 +1,4 @@
-"""What a training asks of its job's nodes, known before the job is submitted, against what the site's machine has."""
+"""What a run asks of its job's nodes, known before the job is submitted, against what the site's machine has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Fit:
-    """The figures of a job, and what they come to."""
+    """The figures of a job, and the findings about them."""
 
     global_batch: int
     batch: str
@@ -35,10 +35,10 @@ class Fit:
     peak: float
     """Learning rate at the top of the schedule."""
     rate: str
-    """The same in words, with the batch that it is for where that is another."""
+    """The same in words, with the batch that it applies to where that differs."""
     recipe: str
     staged: StagedBytes | None
-    """``None`` where nothing is staged, or nothing tells how much."""
+    """``None`` where nothing is staged, or where the amount is unknown."""
     staging: Finding
     memory: Finding
     node_hours: float
@@ -47,12 +47,12 @@ class Fit:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All that may be refused or warned of."""
+        """All findings that may refuse a job or warn about it."""
         return (*self.others, self.staging, self.memory)
 
     @property
     def lines(self) -> list[str]:
-        """The figures for people, a line or a few each."""
+        """The figures for people, one or a few lines each."""
         rows = {
             "batch": f"{self.batch}; {self.rate}", "recipe": self.recipe, "staging": self.staging.text,
             "memory": self.memory.text, "cost": self.cost,
@@ -74,14 +74,14 @@ class Fit:
         return [finding.text for finding in self.findings if finding.level == "warn"]
 
     def check(self, what: str = "") -> None:
-        """Raise ``InputError`` in one line, which begins with ``what``, for what does not fit."""
+        """Raise ``InputError`` with one line, which begins with ``what``, if something does not fit."""
         refused = [finding.text for finding in self.findings if finding.level == "refuse"]
         if refused:
             raise InputError(f"{what}{'; and '.join(refused)}")
 
 
 def job_fit(application: Application, config: RunConfig, job: Job, site: Site) -> Fit:
-    """The figures of a job that trains ``config``. Raises ``InputError`` where its ranks form no mesh."""
+    """The figures of a job that trains ``config``. Raises ``InputError`` where its ranks cannot form a mesh."""
     shape = mesh_shape(job.ranks, config.parallel.spatial)
     batch = global_batch(config, shape)
     staged = staged_by(application, config, job)
@@ -129,19 +129,19 @@ def recipe_words(application: str, batch: int) -> str:
         return f"published for batch {batch:,}: {', '.join(published[batch])}"
     below, above = [size for size in published if size < batch], [size for size in published if size > batch]
     sizes = ([max(below)] if below else []) + ([min(above)] if above else [])
-    nearest = [min(published[size], key=len) for size in sizes]  # of two, not the one of older rules
+    nearest = [min(published[size], key=len) for size in sizes]  # of two presets, not that of older rules
     return f"none published for batch {batch:,}; the nearest: {', '.join(nearest)}"
 
 
 def staged_by(application: Application, config: RunConfig, job: Job) -> StagedBytes | None:
-    """What the job brings to each node; ``None`` where it stages nothing, or nothing tells how much."""
+    """What the job brings to each node; ``None`` where it stages nothing, or where the amount is unknown."""
     if not (job.stages or config.staging.destination):
         return None
     return staged_bytes(application, config, *staging_nodes(job, storage_path(config, job)))
 
 
 def staging_nodes(job: Job, path: str) -> tuple[int, int, int]:
-    """Nodes that get a part or a copy in ``path``, ranks of each, and how many of them share a place."""
+    """Number of nodes that get a part or a copy in ``path``, ranks on each, and how many of the nodes share a place."""
     if job.simulated_nodes is not None:
         return job.simulated_nodes, job.ranks // job.simulated_nodes, job.simulated_nodes
     return (job.ranks, 1, job.ranks_per_node) if "{rank}" in path else (job.nodes, job.ranks_per_node, 1)
@@ -157,7 +157,7 @@ def staging_finding(config: RunConfig, job: Job, site: Site, staged: StagedBytes
     if not (job.stages or config.staging.destination):
         return Finding("ok", "none; the dataset is read where it lies", "none")
     if staged is None:
-        return Finding("ok", "unknown, since nothing tells the size of the dataset")
+        return Finding("ok", "unknown, since nothing states the size of the dataset")
     path, machine = storage_path(config, job), site.machine
     own = storage_of(site, path)
     others = [room_of(each, site, job) for each in (machine.storage if machine is not None else ()) if each != own]
@@ -167,7 +167,7 @@ def staging_finding(config: RunConfig, job: Job, site: Site, staged: StagedBytes
 def storage_of(site: Site, path: str) -> Storage | None:
     """The storage that a folder of a node lies on; ``None`` where it is unknown.
 
-    Linux has memory below ``MEMORY_PATH``, whether the file of the machine tells of it or not.
+    On Linux, ``MEMORY_PATH`` is in memory, whether or not the machine's file says so.
     """
     known = site.machine.storage_at(path) if site.machine is not None else None
     if known is None and PurePosixPath(path).is_relative_to(MEMORY_PATH):
@@ -176,7 +176,7 @@ def storage_of(site: Site, path: str) -> Storage | None:
 
 
 def room_of(storage: Storage, site: Site, job: Job) -> Room:
-    """What a job may put on a storage: of memory at most what the job has of its node's."""
+    """How much a job may put on a storage: in memory, at most the job's share of its node's memory."""
     limits = [] if storage.gb is None else [int(storage.gb * 1e9)]
     memory = node_memory(site, job)
     if storage.in_memory and memory is not None:
@@ -186,7 +186,7 @@ def room_of(storage: Storage, site: Site, job: Job) -> Room:
 
 
 def node_memory(site: Site, job: Job) -> int | None:
-    """Bytes of memory that the job has of a node."""
+    """Bytes of a node's memory that the job has; ``None`` where they are unknown."""
     known = [each for each in (job.memory_gib, site.node.memory_gib) if each is not None]
     return min(known) * GIB if known else None
 
@@ -196,7 +196,7 @@ def memory_finding(
 ) -> Finding:
     """Whether a rank fits its accelerator, or its share of the node's memory."""
     if site.scheduler == "local":
-        return Finding("ok", "that of this machine, which the run looks at as it starts", "this machine's")
+        return Finding("ok", "that of this machine, which the run checks as it starts", "this machine's")
     if not job.gpus_per_rank:
         config = on_processors(config)
     need = rank_memory(application, config, job.nodes, job.ranks_per_node)
@@ -221,7 +221,7 @@ def memory_taken(config: RunConfig, job: Job, site: Site, staged: StagedBytes | 
 
 
 def rank_room(job: Job, site: Site, taken: int = 0) -> Room:
-    """What a rank has: its accelerators, or a share of the node's memory, of which staged files have ``taken``."""
+    """The memory of one accelerator, or a rank's share of its node's less the ``taken`` bytes of staged files."""
     machine = site.machine
     if job.gpus_per_rank:
         each = machine.accelerator_memory_gib if machine is not None else None
@@ -232,7 +232,7 @@ def rank_room(job: Job, site: Site, taken: int = 0) -> Room:
 
 
 def largest_batch(application: Application, config: RunConfig, job: Job, limit: int) -> int:
-    """The largest half, quarter, ... of the local batch whose memory fits ``limit`` with room; 0 where none does."""
+    """The largest half, quarter, ... of the local batch whose memory fits ``limit`` with room to spare, else 0."""
     local = config.train.local_batch_size // 2
     while local:
         smaller = replace(config, train=replace(config.train, local_batch_size=local))
@@ -252,14 +252,14 @@ def cost_words(job: Job, machine: Machine | None) -> str:
 
 
 def doctor_gib(staged: StagedBytes | None) -> float:
-    """What must be free on each node when the job starts; 0 where a guess is all that is known."""
+    """GiB that must be free on each node when the job starts; 0 where only a guess is known."""
     if staged is None or staged.dataset.basis == "preset":
         return 0.0
     return staged.per_node / GIB
 
 
 def settings_of_script(job: Job) -> dict[str, str]:
-    """What the job's script adds to the settings of a run: they have to go together with it."""
+    """Settings that the job's script adds to those of a run; the run's own must be compatible with them."""
     if not job.stages:
         return {}
     folder = job.local_path.rstrip("/") + "/hpcbench"

@@ -27,27 +27,27 @@ from hpcbench.planning.sharded_bytes import gathered_bytes, shard_bytes, sharded
 from staging.errors import InputError
 
 MOST_PLACES = 64
-"""No mesh is tried that splits a sample over more ranks."""
+"""The most ranks that a mesh splits a sample over; no mesh with more is tried."""
 ALL_PLACES = 4
-"""Up to so many ranks of a group are all counted; of more, those in the middle and at the end."""
+"""Up to this many ranks of a group, all are counted; of more, those in the middle and at the end."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The ranks to form meshes of: one per GPU."""
+    """The ranks that form meshes: one per GPU."""
 
     nodes: int
     gpus_per_node: int
     memory: int | None = None
-    """Bytes of a GPU, where a mesh has to fit."""
+    """Bytes of memory of a GPU, where a mesh has to fit."""
 
     @property
     def ranks(self) -> int:
-        """One per GPU."""
+        """Number of ranks, one per GPU."""
         return self.nodes * self.gpus_per_node
 
     def nodes_per_sample(self, shape: MeshShape) -> int:
-        """The most nodes that the ranks of one sample are on; they are neighbours."""
+        """The most nodes that the ranks of one sample span; these ranks are neighbours."""
         groups = range(0, self.ranks, shape.spatial_size)
         return max(
             (first + shape.spatial_size - 1) // self.gpus_per_node - first // self.gpus_per_node + 1 for first in groups
@@ -67,20 +67,20 @@ class MeshPlan:
     nodes: int
     """Nodes that the ranks of one sample are on."""
     parameters: int
-    """Of a sharded model, with what is brought together at a time."""
+    """For a sharded model, with what is gathered at a time."""
     gradients: int
     """With the buffers in which they travel."""
     buckets: int
-    """These buffers alone, which stay from step to step; gradients come to be while activations go."""
+    """These buffers alone, which stay from step to step; gradients appear as activations are freed."""
     optimizer: int
     activations: int
     """Kept from the forward pass for the backward pass."""
     peak: int
-    """The most that a pass holds at a time, activations among it."""
+    """The most that a pass holds at a time, activations included."""
     together: int
-    """The most that it holds with the gradients of parameters that there are by then."""
+    """The most that it holds at a time, with the gradients of parameters that exist by then."""
     heap: int
-    """Of a processor, what its heap takes beyond what is in use, and compiled kernels."""
+    """For a processor, what its heap takes beyond what is in use, and compiled kernels."""
     input: int
     halo_forward: int
     """Sent to other ranks of the sample: halos, and parts that are gathered."""
@@ -88,9 +88,9 @@ class MeshPlan:
     sums: int
     """Put into sums over the ranks of a sample, or of a batch-norm group, both ways."""
     reduced: int
-    """Put into the sum of the gradients over all ranks; sharded parameters that are gathered in each pass, too."""
+    """Put into the sum of the gradients over all ranks; also sharded parameters that are gathered in each pass."""
     checkpoint: int
-    """Memory of the host of rank 0 for the copy from which a checkpoint is written; 0 where none is."""
+    """Host memory of rank 0 for the copy from which a checkpoint is written; 0 where none is written."""
     flop: float
     """Operations of a rank in a step."""
     limit: int | None
@@ -103,7 +103,7 @@ class MeshPlan:
 
     @property
     def memory(self) -> int:
-        """Bytes of a rank, at the moment of a step at which they are most."""
+        """Bytes of a rank, at the moment of a step when it needs the most."""
         return self.parameters + self.buckets + self.optimizer + self.together + self.input + self.heap
 
     @property
@@ -118,7 +118,7 @@ class MeshPlan:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """What comes first: see the top."""
+        """Sort key; see the top of this file."""
         return self.fits is False, not self.keeps_batch, self.nodes > 1, self.sent / self.flop, self.shape.spatial_size
 
 
@@ -134,10 +134,10 @@ def plan_meshes(
     application: Application, config: RunConfig, machine: Machine, global_batch: int | None = None,
     say: Callable[[str], None] = lambda words: None,
 ) -> Plans:  # fmt: skip
-    """Every mesh of the machine's ranks, with samples whole or split along one or two dimensions, and the one asked.
+    """Plan every mesh of the machine's ranks, samples whole or split in one or two dimensions, and the one asked for.
 
-    ``global_batch`` is that of the preset's local batch and accumulation on all ranks, where it is not given. ``say``
-    is told what is being counted, and nothing in the end. Raises ``InputError`` where no mesh can be formed, where
+    ``global_batch`` defaults to that of the preset's local batch and accumulation on all ranks. ``say`` is called with
+    what is being counted, and with an empty text at the end. Raises ``InputError`` where no mesh can be formed, where
     none fits, and where ``parallel.spatial`` asks for one that cannot be formed.
     """
     train = config.train
@@ -174,7 +174,7 @@ def plan_meshes(
 def asked_shape(config: RunConfig, machine: Machine, dims: int) -> MeshShape | None:
     """The mesh that ``parallel.spatial`` asks for, ``None`` where it splits nothing.
 
-    Raises ``InputError`` where samples of ``dims`` dimensions or the machine's ranks can't have it.
+    Raises ``InputError`` where samples of ``dims`` dimensions or the machine's ranks do not allow it.
     """
     check_axes(config.parallel.spatial, dims)
     shape = mesh_shape(machine.ranks, config.parallel.spatial)
@@ -183,7 +183,7 @@ def asked_shape(config: RunConfig, machine: Machine, dims: int) -> MeshShape | N
 
 
 def counted_as_asked(counted: Callable[[MeshShape], MeshPlan], config: RunConfig, shape: MeshShape) -> MeshPlan:
-    """The plan of the mesh that was asked for. Raises ``InputError`` that says so where it cannot be formed."""
+    """The plan of the mesh asked for. Where it cannot be formed, raises ``InputError`` that says it was asked for."""
     try:
         return counted(shape)
     except InputError as error:
@@ -221,7 +221,7 @@ def mesh_plan(
     passes = [count.traffic for count in counts]
     peak, optimizer = max(count.peak for count in counts), own * moments(config.optim)
     input_bytes = max(count.input for count in counts)
-    # Gradients of earlier micro-batches are there from the start, and shards that are gathered are counted above.
+    # Gradients of earlier micro-batches exist from the start, and gathered shards are counted above.
     held = max(own, *(count.together for count in counts)) if accumulation == 1 and not sharded else own + peak
     used = own + buckets + optimizer + held + input_bytes
     heap = 0
@@ -245,16 +245,16 @@ def mesh_plan(
 
 
 def taken(model: nn.Module, config: RunConfig, count: PassCount, buckets: int, accumulation: int) -> int:
-    """Bytes that a processor's heap comes to in steps of such passes."""
+    """Bytes that a processor's heap reaches in steps of such passes."""
     parameters = [parameter.nbytes for parameter in model.parameters()]
-    # LARS and LAMB work on a bucket at a time, and a large parameter is one.
+    # LARS and LAMB work on one bucket at a time, and a large parameter is a bucket.
     layerwise = issubclass(builder_of(optimizer_info(config.optim.name)), LayerwiseOptimizer)
     standing = [count.input, buckets, *([max(parameters)] if layerwise else [])]
     return peak_of_steps(parameters, moments(config.optim), standing, count.events, accumulation)
 
 
 def mesh_shapes(ranks: int, dims: int) -> Iterator[MeshShape]:
-    """All meshes of so many ranks, of samples with ``dims`` dimensions; coarser splits first."""
+    """All meshes of ``ranks`` ranks, for samples with ``dims`` dimensions; coarser splits first."""
     for size in range(1, min(ranks, MOST_PLACES) + 1):
         if ranks % size:
             continue
@@ -278,8 +278,8 @@ def already_refused(shape: MeshShape, refused: dict[MeshShape, str]) -> str | No
 def share_batch(global_batch: int, data: int, most: int) -> tuple[int, int]:
     """Local batch, of at most ``most`` samples, and accumulation of each place along ``data``.
 
-    Their product times ``data`` is the global batch where that divides, else what comes near it from below, or one
-    sample for each.
+    Their product times ``data`` is the global batch where ``data`` divides it, else the nearest multiple below it, or
+    one sample for each place.
     """
     samples = max(1, global_batch // data)
     local = max(part for part in range(1, most + 1) if samples % part == 0)
@@ -300,7 +300,7 @@ def places(spatial: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def moments(optim: OptimConfig) -> int:
-    """State tensors of an optimizer for each parameter."""
+    """Number of state tensors of an optimizer for each parameter."""
     builder, options = builder_of(optimizer_info(optim.name)), options_of(optim)
     if issubclass(builder, LayerwiseOptimizer):
         return len(builder.moments)

@@ -1,7 +1,7 @@
-"""Memory that convolutions take on a processor beside their tensors.
+"""Memory that convolutions take on a processor besides their tensors.
 
-torch computes a small convolution of one sample itself, by a matrix of all windows (im2col); the others are oneDNN's,
-which lays kernels out anew, and in bfloat16 the activations, too, for the kernel's gradient.
+torch computes a small convolution of one sample itself, from a matrix of all windows (im2col). oneDNN computes the
+others. It reorders kernels and, in bfloat16 and float16, also the activations, for the kernel's gradient.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 NATIVE_ELEMENTS = 20480
-"""Up to so many elements (samples, channels and the first two dimensions) a float32 convolution is torch's own."""
+"""Up to this many elements (channels x first two dimensions), torch computes a float32 convolution itself."""
 
 
 def workspace(func: Any, args: Sequence[Any], result: Any) -> int:
-    """Bytes that an operation, about to return ``result``, needs within itself; 0 for what is no convolution."""
+    """Bytes of workspace of an operation that is about to return ``result``; 0 if it is not a convolution."""
     if func is torch.ops.aten.convolution.default:
         x, weight = args[:2]
         transposed = bool(args[6])
@@ -36,7 +36,7 @@ def workspace(func: Any, args: Sequence[Any], result: Any) -> int:
 
 
 def kernels(func: Any, args: Sequence[Any]) -> set[tuple[Any, ...]]:
-    """What tells the kernels that oneDNN compiles for a convolution: one forward, two backward."""
+    """Keys of the kernels that oneDNN compiles for a convolution: one forward, two backward."""
     shapes = tuple(tuple(each.shape) for each in args[:3] if isinstance(each, Tensor))
     which = ("forward",) if func is torch.ops.aten.convolution.default else ("input", "weight")
     return {(each, shapes, args[0].dtype, str(args[3:])) for each in which}
@@ -57,7 +57,7 @@ def native(
 
 
 def windows(places: Tensor, channels: Tensor, weight: Tensor) -> int:
-    """Bytes of the matrix with the window of ``channels`` of each of ``places``; none for kernels of one."""
+    """Bytes of the matrix with a window of ``channels`` for each of ``places``; 0 for kernels of one element."""
     kernel = weight.shape[2:].numel()
     if kernel == 1:
         return 0

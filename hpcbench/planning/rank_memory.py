@@ -9,13 +9,13 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.planning.settings_key import config_of_key, settings_key
 
 COUNTED = ("data", "model", "optim", "train", "parallel")
-"""Groups of settings that decide the figure."""
+"""Groups of settings that determine the figure."""
 
 
 def rank_memory(application: Application, config: RunConfig, nodes: int, ranks_per_node: int) -> int | None:
-    """Bytes of a rank as `hpcbench plan` counts them; ``None`` where the application does not tell its shapes.
+    """Bytes of a rank as `hpcbench plan` counts them; ``None`` where the application does not give its shapes.
 
-    Raises ``InputError`` where the ranks form no mesh as ``parallel.spatial`` asks for.
+    Raises ``InputError`` where the ranks cannot form the mesh that ``parallel.spatial`` asks for.
     """
     if not application.has("shapes"):
         return None
@@ -25,7 +25,7 @@ def rank_memory(application: Application, config: RunConfig, nodes: int, ranks_p
 
 @lru_cache(maxsize=256)
 def counted(name: str, settings: str, nodes: int, ranks_per_node: int) -> int:
-    """See ``rank_memory``; a count takes seconds, and runs of a study often have the same."""
+    """See ``rank_memory``; cached, since a count takes seconds and runs of a study often share it."""
     from hpcbench.planning.plan import Machine, plan_mesh
 
     application = find_application(name)

@@ -1,4 +1,4 @@
-"""The shapes of a batch from the first sample of a dataset, for applications that do not tell them."""
+"""The shapes of a batch from the first sample of a dataset, for applications that do not give them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcbench.train.build import open_data
 from staging.errors import InputError
 
 GROUPS = ("data", "model", "train")
-"""Settings that may decide the shapes."""
+"""Groups of settings that may determine the shapes."""
 
 
 def shapes_of_sample(application: Application, config: RunConfig, samples: int) -> tuple[Tensor, Tensor]:
@@ -36,7 +36,7 @@ def shapes_of_sample(application: Application, config: RunConfig, samples: int) 
 
 @lru_cache(maxsize=16)
 def first_sample(application: Application, settings: str) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of the first training sample after ``Task.prepare``, (1, ...) without data."""
+    """Inputs and targets of the first training sample after ``Task.prepare``, of shape (1, ...) and without data."""
     config = config_of_key(application, settings)
     training, _ = open_data(application, config)
     task = application.module("task").build_task(config)

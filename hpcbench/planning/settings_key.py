@@ -1,4 +1,4 @@
-"""The settings that decide a figure as a text, so that figures which take long are found once."""
+"""The settings that determine a figure, as text, so that slow figures are computed only once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcbench.config.typed_values import fill
 
 
 def settings_key(config: RunConfig, groups: Sequence[str], without: Sequence[str] = ()) -> str:
-    """The settings of ``groups`` without those that ``without`` names by their dotted names."""
+    """The settings of ``groups`` as text, without those whose dotted names are in ``without``."""
     tree = {group: values for group, values in as_tree(config).items() if group in groups}
     for name in without:
         group, _, key = name.partition(".")

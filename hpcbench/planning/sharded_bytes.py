@@ -1,4 +1,4 @@
-"""Bytes of a model whose parameters are sharded over data-parallel ranks: of a shard, whole at a time, and sent."""
+"""Bytes of a model whose parameters are sharded over data-parallel ranks: in a shard, gathered at a time, and sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def shard_bytes(model: nn.Module, data: int) -> int:
 
 
 def gathered_bytes(model: nn.Module, data: int) -> int:
-    """The most of a sharded model that is whole at a time: what is in no unit, one unit, and the next on its way."""
+    """The most bytes that are whole at a time: parameters in no unit, one unit, and the next unit in transit."""
     if data == 1:
         return 0
     each = sorted(shard_bytes(unit, data) * data for unit in units(model, UNIT))
@@ -30,8 +30,8 @@ def gathered_bytes(model: nn.Module, data: int) -> int:
 def sharded_traffic(model: nn.Module, shape: MeshShape, accumulation: int) -> int:
     """Bytes put into collectives of parameters and gradients in a step of a sharded model.
 
-    In each pass the parameters are brought together, those of units again for the way back. Then gradients are added
-    over ``data`` in shards, and the shards over the ranks of a sample.
+    Each pass gathers the parameters, and those of units again for the backward pass. Then the gradients are summed over
+    ``data`` in shards, and the shards over the ranks of a sample.
     """
     own = shard_bytes(model, shape.data)
     over_samples = own if shape.spatial_size > 1 else 0

@@ -1,4 +1,4 @@
-"""What a staging brings to each node, before anything is read; imports no torch unless the dataset lies here."""
+"""What staging brings to each node, before anything is read; imports no torch unless the dataset lies here."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class StagedBytes:
     """The bytes of a dataset as they land on nodes."""
 
     dataset: DatasetSize
-    """With bytes after the transform, and of slabs without the rows that a node leaves out."""
+    """With bytes after the transform, and for slabs without the rows that a node leaves out."""
     nodes: int
-    """Nodes that each get a part, or a copy."""
+    """Number of nodes that each get a part, or a copy."""
     sharded: bool
-    """Whether of the training set each node gets a part; of validation samples all get all."""
+    """Whether each node gets a part of the training set; every node gets all validation samples."""
     copies: int = 1
-    """So many of those nodes share a place: nodes that are simulated on one, or ranks with folders of their own."""
+    """How many of those nodes share a place: nodes simulated on one, or ranks with folders of their own."""
     may_shard: bool = True
 
     @property
@@ -32,7 +32,7 @@ class StagedBytes:
         return self.copies * (self.on(self.nodes) if self.sharded else self.dataset.total)
 
     def on(self, nodes: int) -> int:
-        """Bytes of a node where each of ``nodes`` gets a shard."""
+        """Bytes on a node where each of ``nodes`` gets a shard."""
         samples = self.dataset.train_samples
         share = ceil(samples / nodes) / samples if samples else 0.0
         return round(self.dataset.train_bytes * share) + self.dataset.validation_bytes
@@ -50,9 +50,9 @@ class StagedBytes:
 def staged_bytes(
     application: Application, config: RunConfig, nodes: int, ranks_per_node: int, copies: int = 1
 ) -> StagedBytes | None:
-    """What lands on each node of a job; ``None`` where nothing tells the size of the dataset.
+    """What lands on each node of a job; ``None`` where the size of the dataset is unknown.
 
-    ``copies`` of the nodes share a place. Raises ``InputError`` where their ranks form no mesh.
+    ``copies`` of the nodes share a place. Raises ``InputError`` where their ranks cannot form a mesh.
     """
     stored = dataset_size(application, config)
     if stored is None:
@@ -65,7 +65,7 @@ def staged_bytes(
 
 
 def transformed(application: Application, config: RunConfig, stored: DatasetSize, rows: float) -> DatasetSize | None:
-    """The dataset after the transform, and of slabs ``rows`` of the inputs; ``None`` where nothing tells."""
+    """The dataset after the transform, for slabs with the share ``rows`` of the inputs; ``None`` where unknown."""
     staging = config.staging
     if not staging.transform and not staging.slabs:
         return stored
@@ -80,7 +80,7 @@ def transformed(application: Application, config: RunConfig, stored: DatasetSize
 
 
 def rows_share(shape: MeshShape, ranks_per_node: int) -> float:
-    """The part of a sample's rows that a node needs whose ranks share samples with others: the most of any node."""
+    """The largest share of a sample's rows that any node needs where its ranks share samples with others."""
     first, inner = shape.spatial[0], shape.spatial_size // shape.spatial[0]
     parts = cut(10**6, first)
     share = 0.0

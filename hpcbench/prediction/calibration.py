@@ -1,4 +1,4 @@
-"""What runs on a machine tell of it: its own step time and staging take the place of the model's level."""
+"""What runs on a machine show about it: its own step time and staging replace the model's level."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class KernelTime(Protocol):
     """Seconds of a pass by its kernels."""
 
     def device_s(self, case: StepCase) -> Floats:
-        """Of a typical rank, at the case's local batch, peak and memory bandwidth."""
+        """Seconds of a typical rank, at the case's local batch, peak and memory bandwidth."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Factors of what a site has beside the model, for draws or for none."""
+    """Factors by which a site deviates from the model: draws of them, or ones."""
 
     step: Floats
     data_staging: Floats
@@ -40,29 +40,29 @@ class Noise:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run, or several of one kind, told."""
+    """What one run, or several of one kind, measured."""
 
     case: StepCase
-    """Of its step, with central links."""
+    """The case of its step, with central links."""
     step_s: float
     accumulation: int
     data_staging_s: float | None
     full_speed_s: float
-    """Of its staging."""
+    """Seconds of its staging at the full rate of the network."""
     watts: float | None = None
-    """Of a node, over the whole run; ``None`` where it was not measured."""
+    """Power of a node over the whole run; ``None`` where it was not measured."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Runs on the machine; none: the model as it is fitted."""
+    """Runs on the machine; without any, the model as it is fitted."""
 
     runs: tuple[Measured, ...] = ()
     kernels: KernelTime | None = None
     """Device time by kernels, from a characterisation; ``None``: that of tuned code, as it was published."""
 
     def noise(self, fitted: Fitted, rng: np.random.Generator, count: int) -> Noise:
-        """What is left unknown: of a calibrated machine the growth, of another one the site."""
+        """What remains unknown: for a calibrated machine the growth, for any other the site."""
         step = (
             np.exp(fitted.growth * rng.standard_normal(count)) if self.runs else np.exp(fitted.step.noise(rng, count))
         )
@@ -75,7 +75,7 @@ class Calibration:
 
     @property
     def watts(self) -> float | None:
-        """Of a node, in the mean of the runs that measured it."""
+        """Power of a node, the mean over the runs that measured it."""
         known = [run.watts for run in self.runs if run.watts is not None]
         return sum(known) / len(known) if known else None
 
@@ -87,7 +87,7 @@ class Calibration:
     def device(self, parameters: Parameters, case: StepCase, network: Floats, link: Floats) -> Floats | None:
         """Seconds of a pass of a typical rank, from the measured step; ``None`` without one.
 
-        ``network`` and ``link``: what a draw of these has over the central fact, for facts that are intervals.
+        ``network`` and ``link`` are the ratios of a draw to the central fact, for facts that are intervals.
         """
         if not self.runs:
             return None if self.kernels is None else self.kernels.device_s(case)
@@ -103,7 +103,7 @@ class Calibration:
         return np.asarray(np.exp(between(means, float(case.local_batch))) * self.modelled(parameters, case))
 
     def modelled(self, parameters: Parameters, case: StepCase) -> Floats:
-        """Device seconds before the machine was measured."""
+        """Device seconds by the model, as before the machine was measured."""
         return device_s(parameters, case) if self.kernels is None else self.kernels.device_s(case)
 
     def data_staging(
@@ -123,7 +123,7 @@ class Calibration:
 
 
 def between(values: Mapping[float, Floats], batch: float) -> Floats:
-    """The value at a local batch: of the nearest that was measured, or between two of them, linear in logarithms."""
+    """The value at a local batch: that of the nearest measured one, or between two of them, linear in logarithms."""
     batches = sorted(values)
     if batch <= batches[0] or len(batches) == 1:
         return values[batches[0]]
@@ -135,7 +135,7 @@ def between(values: Mapping[float, Floats], batch: float) -> Floats:
 
 
 def measured_entry(entry: ModelEntry) -> Measured:
-    """What a published entry tells of its machine."""
+    """What a published entry shows about its machine."""
     return Measured(
         entry_case(entry), entry.step_s, 1, entry.data_staging_s if entry.stages_first else None, full_speed_s(entry)
     )

@@ -1,4 +1,4 @@
-"""What limits a training, and what another machine would make of it: one thing changed at a time."""
+"""What limits a training, and how another machine would change it: one thing changed at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcbench.prediction.training import Training
 
 Apply = Callable[[Training, Draws], tuple[Training, Draws]]
 STEADY = 0.005
-"""A change of the time by less is none."""
+"""A smaller change of the time counts as none."""
 
 LIMITS: Mapping[str, str] = {
     "staging": "bringing the data to the nodes", "device": "the accelerators", "input": "reading samples",
@@ -24,7 +24,7 @@ LIMITS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is otherwise."""
+    """One thing that is different."""
 
     words: str
     apply: Apply
@@ -109,7 +109,7 @@ INTERCONNECT = (
 def effects(
     fitted: Fitted, found: Forecast, calibration: Calibration, changes: Sequence[Change] = IMPROVEMENTS
 ) -> dict[str, float]:
-    """By how much each change moves the time, as a part of it."""
+    """How much each change moves the time, as a fraction of it."""
     before = found.time.central
     moved = {}
     for change in changes:

@@ -15,12 +15,12 @@ from hpcbench.prediction.workload import Work, published_work
 from staging.errors import InputError
 
 REFERENCE_CODE = frozenset({("ANL", "v1.0")})
-"""Submitter and round of entries on A100 that ran the reference code as it is: 3.7 to 5.5 times the time of a step that
-others took there at the same local batch."""
+"""Submitter and round of entries on A100 that ran the reference code as it is: a step took 3.7 to 5.5 times as long as
+those of others there at the same local batch."""
 TUNED = "A100"
 TUNED_ROUNDS = ("v1.0", "v2.0")
 LEAST_STAGING_S = 1.0
-"""Less between the lines of a log is no staging; data were then brought in the first epoch."""
+"""Less than this between the lines of a log is no staging; the first epoch then brought the data."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,23 @@ class ModelEntry:
     one_trajectory: bool
     """Whether all runs ended with the same quality after the same epochs: one run, made several times."""
     time_s: float
-    """The score: mean time to train without the fastest and the slowest run; of throughput from the first start to the
-    last end."""
+    """The score: mean time to train without the fastest and the slowest run; for throughput, from the first start to
+    the last end."""
     staging_s: float
     """Before the first epoch."""
     first_epoch_s: float
     epoch_s: float
-    """Training of a later epoch, in the mean."""
+    """Training of a later epoch, as a mean."""
     usual_epoch_s: float
-    """The same, in the median over epochs and runs: without epoch jitter."""
+    """The same, as a median over epochs and runs: without epoch jitter."""
     evaluation_s: float
-    """A later one, in the mean."""
+    """A later evaluation, as a mean."""
     extras_s: float
     """The first evaluation beyond a later one, and what lies between phases."""
     train_samples: int
     validation_samples: int
     platform: Platform | None
-    """``None`` where no file has what is needed of the machine."""
+    """``None`` where no file has the facts that are needed of the machine."""
 
     @property
     def local_batch(self) -> float:
@@ -69,12 +69,12 @@ class ModelEntry:
 
     @property
     def steps(self) -> int:
-        """Of an epoch."""
+        """Optimizer steps of an epoch."""
         return self.train_samples // self.global_batch
 
     @property
     def step_s(self) -> float:
-        """Of a later epoch, without epoch jitter."""
+        """Seconds of a step in a later epoch, without epoch jitter."""
         return self.usual_epoch_s / self.steps
 
     @property
@@ -95,7 +95,7 @@ class ModelEntry:
 
     @property
     def mean_epochs(self) -> float:
-        """Over all runs."""
+        """Mean epochs to the target over all runs."""
         return statistics.fmean(self.epochs)
 
     @property
@@ -111,7 +111,7 @@ class ModelEntry:
 
     @property
     def tuned(self) -> bool:
-        """Whether it is one of tuned code on A100 in v1.0 or v2.0, which the model is fitted to."""
+        """Whether it is an entry of tuned code on A100 in v1.0 or v2.0, to which the model is fitted."""
         on_a100 = self.platform is not None and self.platform.model == TUNED and self.round in TUNED_ROUNDS
         return on_a100 and (self.organization, self.round) not in REFERENCE_CODE
 
@@ -119,7 +119,7 @@ class ModelEntry:
 def model_entries(records: Iterable[RunRecord], machines: Sequence[Machine]) -> list[ModelEntry]:
     """The entries of published runs, in the order of the runs; pruned and failed runs are left out.
 
-    An entry that a later round has again, with the same runs, counts once.
+    An entry that appears again in a later round, with the same runs, counts once.
     """
     groups: dict[tuple[object, ...], list[RunRecord]] = {}
     for record in records:
@@ -184,14 +184,14 @@ class FirstAndLater:
 
 
 def epochs_of(record: RunRecord) -> FirstAndLater | None:
-    """Training of the epochs of a run, where its log tells it."""
+    """Training of the epochs of a run, where its log gives it."""
     if isinstance(record, PublishedRun):
         return first_and_later(record.first_epoch_s, record.training_s, record.epochs, record.epoch_median_s)
     return first_and_later(*sums(record.epochs_s))
 
 
 def evaluations_of(record: RunRecord) -> FirstAndLater | None:
-    """Evaluations of a run, where its log tells them."""
+    """Evaluations of a run, where its log gives them."""
     if isinstance(record, PublishedRun):
         usual = record.evaluation_median_s
         return first_and_later(record.first_evaluation_s, record.evaluation_s, record.epochs, usual)
@@ -199,7 +199,7 @@ def evaluations_of(record: RunRecord) -> FirstAndLater | None:
 
 
 def sums(times: Sequence[float]) -> tuple[float | None, float | None, int, float | None]:
-    """The first, the sum, how many, and the median of the later ones."""
+    """The first, the sum, the number, and the median of the later ones."""
     if not times:
         return None, None, 0, None
     return times[0], sum(times), len(times), statistics.median(times[1:] or times)
@@ -215,7 +215,7 @@ def first_and_later(
 
 
 def later_mean(found: Sequence[FirstAndLater]) -> float:
-    """Mean of the later ones over all runs; of runs with one alone, that."""
+    """Mean of the later ones over all runs; for runs with a single one, the mean of those."""
     count = sum(each.count for each in found)
     return sum(each.later for each in found) / count if count else statistics.fmean(each.first for each in found)
 

@@ -1,8 +1,8 @@
 """Epochs to the target: from runs with the same recipe at the same batch, else an interval, or none.
 
 Runs of one source (the reference point, an entry) scatter by ``seeds``, and sources that used one recipe differ by
-``sources`` beside that; both are standard deviations of the logarithm, pooled over all that were published. Another
-recipe than the reference takes exp(other) times its epochs in the median, give or take ``other_spread``.
+``sources`` in addition. Both are standard deviations of the logarithm, pooled over all that were published. A recipe
+other than the reference takes, in the median, exp(other) times the reference's epochs, give or take ``other_spread``.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class EpochSpreads:
 
 @dataclass(frozen=True)
 class Epochs:
-    """What is known of the epochs of a training."""
+    """What is known about the epochs of a training."""
 
     mean: float
     """Over seeds."""
     uncertainty: float
     """Standard deviation of its logarithm."""
     seeds: float
-    """Of a single run about it."""
+    """Standard deviation of the logarithm of a single run's epochs about the mean."""
     basis: Basis
     words: str
 
@@ -109,13 +109,13 @@ def other_ratio(entry: ModelEntry) -> float | None:
 
 
 def point_means(application: str, ruleset: str) -> dict[int, float]:
-    """Mean epochs of the reference point at each batch; of two recipes at one batch the better one's."""
+    """Mean epochs of the reference point at each batch; for two recipes at one batch, those of the better one."""
     points = reference_points(application, ruleset)
     return {batch: min(statistics.fmean(epochs) for _, epochs in found) for batch, found in points.items()}
 
 
 def between_points(application: str, ruleset: str, batch: int) -> float | None:
-    """Epochs of the reference at a batch: of its point, or between two, linear in logarithms; ``None`` beyond them."""
+    """Epochs of the reference at a batch: its point's, or between two, linear in logarithms; ``None`` beyond them."""
     means = point_means(application, ruleset)
     if batch in means:
         return means[batch]
@@ -127,7 +127,7 @@ def between_points(application: str, ruleset: str, batch: int) -> float | None:
 
 
 def pooled(sources: Sequence[Sequence[float]], spreads: EpochSpreads, basis: Basis, words: str) -> Epochs:
-    """The mean of several sources of one recipe; each weighs by its own scatter and that between sources."""
+    """The mean of several sources of one recipe; each is weighted by its own scatter and that between sources."""
     weights = [1 / (spreads.sources**2 + spreads.seeds**2 / len(group)) for group in sources]
     means = [math.log(statistics.fmean(group)) for group in sources]
     mean = sum(weight * value for weight, value in zip(weights, means, strict=True)) / sum(weights)
@@ -136,7 +136,7 @@ def pooled(sources: Sequence[Sequence[float]], spreads: EpochSpreads, basis: Bas
 
 
 def entry_epochs(entry: ModelEntry, others: Sequence[ModelEntry], spreads: EpochSpreads) -> Epochs:
-    """What is known of the epochs of a published entry before it ran: its recipe, and what ``others`` took.
+    """What is known about the epochs of a published entry before it ran: its recipe, and what ``others`` took.
 
     ``others`` has no entries of its site.
     """
@@ -156,7 +156,7 @@ def entry_epochs(entry: ModelEntry, others: Sequence[ModelEntry], spreads: Epoch
 
 
 def other_epochs(application: str, ruleset: str, batch: int, spreads: EpochSpreads) -> Epochs:
-    """Epochs of a recipe that nobody described: those of the reference, and how much other recipes differ from it."""
+    """Epochs of an undescribed recipe: those of the reference, and how much other recipes differ from it."""
     reference = between_points(application, ruleset, batch)
     if reference is None:
         raise InputError(no_point(application, ruleset, batch))
@@ -192,7 +192,7 @@ def reference_training(
 
 
 def own_epochs(batch: int, runs: Mapping[int, Sequence[float]], spreads: EpochSpreads, where: str) -> Epochs:
-    """Epochs from runs of one's own at each batch. Raises ``InputError`` for a batch that none of them has."""
+    """Epochs at ``batch`` from your own runs, given by batch. Raises ``InputError`` where none has this batch."""
     if batch not in runs:
         have = ", ".join(f"{each:,}" for each in sorted(runs)) or "none"
         raise InputError(f"--recipe {where} has no run that reached the target at batch {batch:,} (it has {have})")
@@ -207,7 +207,7 @@ def neighbours(batches: Sequence[int], batch: int) -> tuple[int, int]:
 
 
 def no_point(application: str, ruleset: str, batch: int) -> str:
-    """Why no epochs can be told, in a line."""
+    """Why no epochs can be given, in one line."""
     known = list(reference_points(application, ruleset))
     beyond = "above" if batch > known[-1] else "below"
     return (

@@ -1,7 +1,7 @@
 """A factor of the time to solution as a model with priors, fitted to published entries of several sites.
 
-Residuals are in logarithms. Each site counts alike, however many entries it has. The spread is that of errors made for
-sites that were left out of the fit, which is what a prediction for a new machine makes.
+Residuals are in logarithms. Each site counts equally, however many entries it has. The spread is that of the errors
+for sites that were left out of the fit, as a prediction for a new machine makes them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from scipy.optimize import least_squares
 
 Floats = NDArray[np.float64]
 Parameters = Mapping[str, Floats]
-"""By name: a number, or one for each application in the last dimension; of draws there is a first dimension."""
+"""By name: a number, or one for each application in the last dimension; draws add a first dimension."""
 Model = Callable[[Parameters, NDArray[np.intp]], Floats]
-"""Logarithms of what is predicted for the cases of these numbers."""
+"""Logarithms of the predictions for the cases with these numbers."""
 
 SCALE = 0.15
-"""An error of a logarithm that is ordinary; larger ones count less than their square."""
+"""An ordinary error of a logarithm; larger ones count less than their square."""
 FEWEST_SITES = 2
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed of a parameter before any entry was seen."""
+    """What is believed about a parameter before any entry is seen."""
 
     name: str
     centre: float
     sd: float
-    """Of the logarithm where ``log``."""
+    """Standard deviation; of the logarithm where ``log``."""
     log: bool = True
     each: bool = False
     """Whether every application has its own."""
@@ -64,7 +64,7 @@ class Factor:
         return unpack(self.priors, rng.multivariate_normal(self.z, self.covariance, count), self.applications)
 
     def noise(self, rng: np.random.Generator, count: int) -> Floats:
-        """``count`` draws of the logarithm of what a new site has beside the model."""
+        """``count`` draws of the logarithm of a new site's deviation from the model."""
         return self.spread * rng.standard_normal(count)
 
 

@@ -23,7 +23,7 @@ MLPerf HPC v1.0 and v2.0."""
 
 @dataclass(frozen=True)
 class Fitted:
-    """The factors, and how much systems scatter beside them."""
+    """The factors, and how much systems scatter about them."""
 
     step: Factor
     data_staging: Factor
@@ -32,9 +32,9 @@ class Fitted:
     extras: Factor
     epochs: EpochSpreads
     growth: float
-    """Standard deviation of the logarithm of a step's time at another size over that of a calibrated one."""
+    """Root mean square of ln(predicted / measured) for a step's time at a larger size, from the smallest one's."""
     entries: tuple[ModelEntry, ...]
-    """Of all rounds, for recipes."""
+    """Entries of all rounds, for recipes."""
 
 
 def fit(entries: Sequence[ModelEntry]) -> Fitted:
@@ -54,12 +54,12 @@ def fit_published() -> Fitted:
 
 
 def same_system(entry: ModelEntry) -> tuple[str, str, str, str, float]:
-    """What entries of one system at several sizes share."""
+    """What entries of one system at several sizes have in common."""
     return entry.round, entry.application, entry.site, entry.division, entry.local_batch
 
 
 def growth_pairs(entries: Sequence[ModelEntry]) -> list[tuple[ModelEntry, ModelEntry]]:
-    """The smallest size of a system with each larger one: one round, application and local batch."""
+    """The smallest size of a system paired with each larger one: one round, application and local batch."""
     usable = sorted((entry for entry in entries if entry.platform is not None and entry.recipe), key=same_system)
     pairs = []
     for _, group in groupby(usable, key=same_system):

@@ -1,9 +1,9 @@
 """The time to solution of a training: its parts, which add up to it, and the interval, by simulation.
 
 T = staging + E (steps (max(device, input) x slowest rank + exposed messages) (1 + epoch jitter) + evaluation)
-+ extras, of E epochs. Jitter is what the slowest rank and epoch jitter add. The parts are
-those of the most probable parameters; the interval is that of draws of every parameter, of what a new site has beside
-the model, of seeds and of facts that are unknown. Of several instances the time is that of the last one.
++ extras, for E epochs. Jitter is what the slowest rank and epoch jitter add. The parts are those of the most probable
+parameters; the interval comes from draws of every parameter, of a new site's deviation from the model, of seeds and of
+unknown facts. For several instances, the time is that of the last one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """Of the interval, as a part of the number."""
+        """Width of the interval, as a fraction of the number."""
         return (self.high - self.low) / self.central
 
     def holds(self, value: float) -> bool:
@@ -52,7 +52,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is predicted of a training. Seconds."""
+    """What is predicted for a training. Times are in seconds."""
 
     training: Training
     time: Interval
@@ -70,7 +70,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Draws:
-    """Parameters and noise of a simulation; of the central values, numbers without noise."""
+    """Parameters and noise of a simulation; for the central values, numbers without noise."""
 
     step: Parameters
     data_staging: Parameters
@@ -84,7 +84,7 @@ class Draws:
 
 
 def forecast(fitted: Fitted, training: Training, calibration: Calibration | None = None) -> Forecast:
-    """Predict a training, as the machine was measured by ``calibration`` where that is given."""
+    """Predict a training, on the machine as ``calibration`` measured it where that is given."""
     calibration = calibration or Calibration()
     rng = np.random.default_rng(SEED)
     values = central_parts(training, central_draws(fitted, training), calibration)
@@ -108,7 +108,7 @@ def central_parts(training: Training, draws: Draws, calibration: Calibration) ->
 def centred(draws: Mapping[str, Floats], central: Mapping[str, Floats]) -> dict[str, Floats]:
     """The draws of each part, with the most probable value as their median.
 
-    What is known of the parameters is their spread about that, in logarithms; parts are far from linear in some.
+    What is known about the parameters is their spread about that, in logarithms; some make parts far from linear.
     """
     found = {}
     for name, values in draws.items():
@@ -141,7 +141,7 @@ def random_draws(fitted: Fitted, training: Training, calibration: Calibration, r
 
 
 def parts_of(training: Training, draws: Draws, calibration: Calibration) -> dict[str, Floats]:
-    """The parts of one instance, and step, epoch, epochs and data_staging beside them."""
+    """The parts of one instance, and also step, epoch, epochs and data_staging."""
     number = np.asarray(list(published_work()).index(training.work.application))
     newer = np.asarray(float(training.newer))
     case = training_case(training, draws)
@@ -178,7 +178,7 @@ def training_case(training: Training, draws: Draws) -> StepCase:
 def step_parts(
     training: Training, draws: Draws, case: StepCase, calibration: Calibration
 ) -> tuple[Floats, Floats, Floats]:
-    """Device seconds of a typical rank, what the slowest takes over that, and exposed messages; calibrated."""
+    """Device seconds of a typical rank, the slowest rank's factor over that, and exposed messages; calibrated."""
     factor, exposed = jitter(draws.step, case), exposed_s(draws.step, case)
     platform = training.platform
     device = calibration.device(
@@ -193,7 +193,7 @@ def step_parts(
 
 
 def add_last(parts: dict[str, Floats], training: Training, rng: np.random.Generator | None = None) -> None:
-    """What the last of several instances takes over a typical one; of one instance nothing."""
+    """Add what the last of several instances takes beyond a typical one; nothing for a single instance."""
     once = sum_of(parts) * 0
     if training.instances > 1:
         count = training.instances
@@ -207,7 +207,7 @@ def add_last(parts: dict[str, Floats], training: Training, rng: np.random.Genera
 
 
 def sum_of(parts: Mapping[str, Floats]) -> Floats:
-    """The sum of the parts that are there."""
+    """The sum of the parts that are present."""
     total = np.zeros(())
     for name in PARTS:
         total = total + parts.get(name, 0.0)

@@ -20,14 +20,14 @@ Key = Callable[[ModelEntry], str]
 
 @dataclass(frozen=True)
 class Held:
-    """An entry that was held out, and what was predicted of it without its site."""
+    """An entry that was held out, and what was predicted for it without its site."""
 
     entry: ModelEntry
     forecast: Forecast
 
 
 def training_of(entry: ModelEntry, fitted: Fitted, others: Sequence[ModelEntry]) -> Training:
-    """The training that an entry was, as one could have described it before."""
+    """The training of an entry, as it could have been described in advance."""
     assert entry.platform is not None
     return Training(
         entry.work, entry.platform, entry.nodes, entry.accelerators // entry.nodes, entry.global_batch, 1,
@@ -76,11 +76,11 @@ class Row:
     n: int
     median: float
     tail: float
-    """The 90th percentile; of growth the largest."""
+    """The 90th percentile; for growth, the largest."""
     inside: float | None = None
     """Share of the cases within the 80 % interval."""
     width: float | None = None
-    """Median of the interval's width as a part of the prediction."""
+    """Median of the interval's width, as a fraction of the prediction."""
     goal: str = ""
     met: bool | None = None
 

@@ -1,4 +1,4 @@
-"""The table of how well the model predicts: every factor apart, the trivial rules beside it, and the goals."""
+"""The table of how well the model predicts: each factor on its own, the trivial rules beside it, and the goals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hpcbench.prediction.held_out import (
 )  # fmt: skip
 
 APART = "horeka"
-"""A system whose steps get shorter with its size, for which no model of messages has a reason."""
+"""A system whose steps get shorter as its size grows, which no model of messages explains."""
 SITE_GOALS = {"time to train": (0.12, 0.30), "seconds per epoch": (0.12, None)}
 """Median and 90th percentile."""
 REFERENCE_GOAL, GROWTH_GOAL = (0.05, None), (0.04, 0.10)
@@ -40,13 +40,13 @@ class Pair:
     small: ModelEntry
     large: ModelEntry
     model: float
-    """Error of the model, as a part of the truth."""
+    """Error of the model, as a fraction of the truth."""
     no_change: float
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """All of it."""
+    """The whole table, and what it is made of."""
 
     rows: tuple[Row, ...]
     held: tuple[Held, ...]
@@ -55,7 +55,7 @@ class Judgement:
 
     @property
     def experimental(self) -> list[str]:
-        """What is no better than a trivial rule; the model is called experimental there."""
+        """Where the model is no better than a trivial rule; it is called experimental there."""
         found = []
         for row in self.rows:
             beside = [other for other in self.rows if (other.what, other.factor) == (row.what, row.factor)]
@@ -103,7 +103,7 @@ def factor_rows(what: str, held: Sequence[Held], entries: Sequence[ModelEntry], 
 
 
 def against(row: Row, median: float, tail: float | None) -> Row:
-    """The row beside its goal."""
+    """The row with its goal, and whether it is met."""
     words = f"{median:.0%}" + (f", {tail:.0%}" if tail is not None else "")
     met = row.median <= median and (tail is None or row.tail <= tail)
     return replace(row, goal=words.replace("%", " %"), met=met)
@@ -144,7 +144,7 @@ def grown_pairs(entries: Sequence[ModelEntry]) -> list[Pair]:
 
 
 def growth_rows(pairs: Sequence[Pair]) -> list[Row]:
-    """A larger size of the same system, beside no change of the step time; one system apart."""
+    """A larger size of the same system, beside no change of the step time; one system is kept apart."""
     others = [pair for pair in pairs if pair.small.site != APART]
     alike = [pair for pair in others if pair.small.throughput == pair.large.throughput]
     apart = [pair for pair in pairs if pair.small.site == APART]

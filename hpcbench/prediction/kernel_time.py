@@ -1,4 +1,4 @@
-"""Device time by kernels, from a characterisation: the roofline of each, at what it reached alone where that is known.
+"""Device time by kernels, from a characterisation: each one's roofline, at what it reached alone where that is known.
 
 A kernel takes ratio x max(F / P, D / W, launch): operations F of products and least bytes D at the local batch, peak P
 and memory bandwidth W of the machine. The ratio is what the kernel took alone over its own roofs where it was measured;
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 COMPUTED_IN = {"32-true": "float32", "bf16-mixed": "bfloat16", "16-mixed": "float16"}
 PEAKS = {"float32": "peak_32bit_tflop_s", "bfloat16": "peak_16bit_tflop_s", "float16": "peak_16bit_tflop_s"}
-"""The field of a machine's file that a precision is computed at."""
+"""The field of a machine's file with the peak of each precision."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Kernels:
 
     kernels: tuple[Kernel, ...]
     local_batch: int
-    """At which they were counted."""
+    """The local batch at which they were counted."""
     ratios: tuple[float, ...]
-    """Of each kernel: its time over that of its roofs."""
+    """For each kernel, its time over that of its roofs."""
     launch_s: float
-    """The least time of any."""
+    """The least time that any kernel takes: that of a launch."""
 
     def device_s(self, case: StepCase) -> Floats:
         """Seconds of a pass of a typical rank, at the case's local batch, peak and memory bandwidth."""
@@ -65,7 +65,7 @@ def bounds_s(
 def kernels_of(path: Path) -> tuple[Kernels, Work, str]:
     """Kernels and counts of the characterisation in a file, and the field of a machine's file that has its peak.
 
-    Raises ``InputError`` for one that does not tell the time of a step.
+    Raises ``InputError`` for one that does not give the time of a step.
     """
     found = read_characterisation(path)
     work_of(found.application)
@@ -94,7 +94,7 @@ def alone_step_s(found: Characterisation) -> float:
 
 
 def counted_work(found: Characterisation, where: str) -> Work:
-    """The counts of a characterisation, for a sample. Raises ``InputError`` where the dataset is not known."""
+    """The counts of a characterisation, per sample. Raises ``InputError`` where the dataset is not known."""
     data, batch = found.input, found.local_batch
     if data.train_samples is None or data.validation_samples is None or data.stored_bytes is None:
         raise InputError(f"{where} does not tell the samples of the dataset and their bytes; give it --data.root")

@@ -17,7 +17,7 @@ def expected_largest(count: ArrayLike) -> Floats:
 
 
 def slowest_rank(spread: ArrayLike, ranks: ArrayLike) -> Floats:
-    """What a step takes over what a typical rank takes where each waits for the slowest: the largest of N lognormals.
+    """The time of a step over that of a typical rank where each waits for the slowest: the largest of N lognormals.
 
     ``spread`` is the standard deviation of the logarithm of a rank's time.
     """

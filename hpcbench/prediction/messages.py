@@ -18,7 +18,7 @@ def all_reduce_s(
 ) -> Floats:
     """Seconds for ``size`` bytes of each of ``devices`` ranks on each of ``nodes`` nodes.
 
-    ``link`` (between two ranks of a node) and ``network`` (of a whole node) in bytes/s, ``latency`` in seconds a hop.
+    ``link`` (between two ranks of a node) and ``network`` (of a whole node) are in bytes/s, ``latency`` in s per hop.
     Arguments broadcast.
     """
     size, devices, nodes = np.asarray(size, float), np.asarray(devices, float), np.asarray(nodes, float)

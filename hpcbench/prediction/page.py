@@ -34,7 +34,7 @@ def page_of(found: Predictions) -> str:
 
 
 def section(each: Predicted, found: Predictions) -> dict[str, Any]:
-    """What the page shows of an application."""
+    """What the page shows for an application."""
     return {
         "name": each.request.application, "heading": heading(each, found), "figure": Drawn.of(parts_figure(each)),
         "sheets": sheets(each), "notes": notes(each),

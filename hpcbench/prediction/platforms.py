@@ -1,6 +1,6 @@
 """What the model needs of a machine: accelerators, memory bandwidth, peak and links, from the machine's file.
 
-A fact that a file lacks is an interval where other machines bound it, and a refusal in words where they do not.
+A fact that a file lacks becomes an interval where other machines bound it, and an error message where they do not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODEL = re.compile(r"\b(A100|V100|P100|H100|H200|GH200|B200|RTX \d+)\b")
 
 @dataclass(frozen=True)
 class Fact:
-    """A number, or the ends between which it lies where it is unknown."""
+    """A number, or the ends of the interval that it lies in where it is unknown."""
 
     low: float
     high: float
@@ -49,10 +49,10 @@ class Platform:
     name: str
     title: str
     devices: int
-    """Of a node; one rank trains on each."""
+    """Devices of a node; one rank trains on each."""
     accelerator: str
     nodes: int | None
-    """That the machine has."""
+    """Nodes that the machine has."""
     memory_bytes_per_s: float
     """Of each device."""
     peak_flop_per_s: float
@@ -77,9 +77,9 @@ class Platform:
 def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool = False, peak: str = PEAK) -> Platform:
     """The platform of a machine; ``others`` bound what its file lacks.
 
-    Where a run on the machine tells the time of a step (``calibrated``), its peak and memory bandwidth are not needed,
-    and are not-a-number where they are unknown. ``peak`` is the field of the precision. Raises ``InputError`` that
-    names the field that is missing.
+    Where a run on the machine gives the time of a step (``calibrated``), its peak and memory bandwidth are not needed,
+    and are NaN where they are unknown. ``peak`` is the field of the precision. Raises ``InputError`` that names the
+    missing field.
     """
     facts = {"accelerator_memory_gb_s": GIGA, peak: TERA}
     lacking = [name for name in facts if getattr(machine, name) is None]
@@ -117,7 +117,7 @@ def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool
 
 
 def like(machine: Machine, others: Sequence[Machine], name: str, per_device: bool = False) -> list[float]:
-    """What others have of a fact: those with the same kind of accelerator, or all where they are too few."""
+    """Values of a fact on other machines: those with the same kind of accelerator, or all where these are too few."""
     known = [
         (accelerator_model(each.accelerator), value / (each.devices if per_device else 1))
         for each in others
@@ -128,7 +128,7 @@ def like(machine: Machine, others: Sequence[Machine], name: str, per_device: boo
 
 
 def accelerator_model(name: str | None) -> str:
-    """The generation of an accelerator, such as ``A100``; its whole name where it is none that is known."""
+    """The generation of an accelerator, such as ``A100``; its whole name where the generation is not known."""
     found = MODEL.search(name or "")
     return found.group(1) if found else name or ""
 

@@ -1,4 +1,4 @@
-"""Which share of a pool of nodes each of several trainings gets, for the least of what is asked for."""
+"""Which share of a pool of nodes each of several trainings gets, to minimise what is asked for."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Share:
     application: str
     forecast: Forecast
     watts: float | None = None
-    """Of a node, measured while this application trained; ``None`` where that is not known."""
+    """Power of a node, measured while this application trained; ``None`` where that is not known."""
 
     @property
     def node_hours(self) -> float:
-        """Of its nodes."""
+        """Node-hours of all its instances."""
         return node_hours(self.forecast)
 
     @property
     def energy_kwh(self) -> float | None:
-        """Of its nodes."""
+        """Energy of its nodes; ``None`` where their power is not known."""
         return None if self.watts is None else energy_kwh(self.forecast, self.watts)
 
 
@@ -44,39 +44,39 @@ class Advice:
 
     @property
     def time_s(self) -> float:
-        """Until the last training ends."""
+        """Seconds until the last training ends."""
         return max(share.forecast.time.central for share in self.shares)
 
     @property
     def nodes(self) -> int:
-        """Of all trainings."""
+        """Nodes of all trainings."""
         return sum(share.forecast.training.nodes for share in self.shares)
 
     @property
     def node_hours(self) -> float:
-        """Of all trainings."""
+        """Node-hours of all trainings."""
         return sum(share.node_hours for share in self.shares)
 
     @property
     def energy_kwh(self) -> float | None:
-        """Of all trainings; ``None`` unless the power of each is known."""
+        """Energy of all trainings; ``None`` unless the power of each is known."""
         known = [share.energy_kwh for share in self.shares]
         return None if None in known else sum(each for each in known if each is not None)
 
 
 def node_hours(found: Forecast) -> float:
-    """Of a training, all instances."""
+    """Node-hours of a training, over all instances."""
     training = found.training
     return training.nodes * training.instances * found.time.central / HOUR_S
 
 
 def energy_kwh(found: Forecast, watts: float) -> float:
-    """Of a training, all instances, at ``watts`` of a node."""
+    """Energy of a training, over all instances, at ``watts`` per node."""
     return node_hours(found) * watts / 1000
 
 
 def aims(watts: Mapping[str, float | None]) -> tuple[Aim, ...]:
-    """What can be least: energy where the power of a node is known for each training."""
+    """What can be minimised; energy only where the power of a node is known for each training."""
     return ("time", "node-hours") if None in watts.values() else ("time", "node-hours", "energy")
 
 
@@ -85,8 +85,8 @@ def advise(
 ) -> Advice:
     """The best shares among the predicted sizes of each training, which run at once on at most ``pool`` nodes.
 
-    ``time``: until the last one ends, then node-hours; ``node-hours`` and ``energy``: those, then time. ``watts`` of
-    a node while each trains, for energy. Raises ``InputError`` where no sizes fit.
+    ``time`` minimises the time until the last one ends, then node-hours; ``node-hours`` and ``energy`` minimise those,
+    then time. ``watts`` is the power of a node while each trains, for energy. Raises ``InputError`` where no sizes fit.
     """
     count = 1
     for sizes in choices.values():
@@ -110,7 +110,7 @@ def advise(
 
 
 def key(advice: Advice) -> tuple[float, float]:
-    """What is to be least, first and then."""
+    """Sort key: what to minimise first, and what next."""
     if advice.aim == "time":
         return advice.time_s, advice.node_hours
     if advice.aim == "node-hours":

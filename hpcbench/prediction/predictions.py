@@ -54,7 +54,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Predictions:
-    """All of it."""
+    """All predictions of one command line."""
 
     options: Options
     predicted: tuple[Predicted, ...]
@@ -62,7 +62,7 @@ class Predictions:
 
 
 def predictions(options: Options, fitted: Fitted, machines: Sequence[Machine]) -> Predictions:
-    """Predict. Raises ``InputError`` for what cannot be."""
+    """Predict everything. Raises ``InputError`` for what cannot be predicted."""
     predicted = tuple(predict_application(name, options, fitted, machines) for name in options.applications)
     advice: tuple[Advice, ...] = ()
     if options.pool is not None:
@@ -113,14 +113,14 @@ def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Requ
 
 
 def calibrating(options: Options, name: str) -> list[RunRecord]:
-    """The runs that calibrate one application; those of the others of a pool are left to them."""
+    """The runs that calibrate one application; runs of a pool's other applications are left to those."""
     records = records_of(options.calibrate, "--calibrate") if options.calibrate else []
     others = {other for other in options.applications if other != name}
     return [record for record in records if record.application not in others]
 
 
 def recipe_folder(text: str) -> Path:
-    """The folder that ``--recipe`` names. Raises ``InputError`` for what is none."""
+    """The folder that ``--recipe`` names. Raises ``InputError`` where it does not exist."""
     path = Path(text)
     if not path.exists():
         raise InputError(f"--recipe {text} must be {REFERENCE}, {OTHER}, or a folder with runs of your own")

@@ -1,4 +1,4 @@
-"""Runs on a machine as measurements that calibrate, and runs of a convergence study as epochs."""
+"""Runs on a machine as measurements for calibration, and runs of a convergence study as epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from staging.errors import InputError
 def calibration_of(
     records: Sequence[RunRecord], work: Work, platform: Platform, newer: bool, kernels: KernelTime | None = None
 ) -> Calibration:
-    """What some runs tell of ``platform``. Raises ``InputError`` for one of something else."""
+    """What some runs show about ``platform``. Raises ``InputError`` for a run of something else."""
     return Calibration(tuple(measured(record, work, platform, newer) for record in records), kernels)
 
 
@@ -37,7 +37,7 @@ def records_of(paths: Sequence[Path], option: str) -> list[RunRecord]:
 
 
 def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> Measured:
-    """What one run tells. Raises ``InputError`` where it is of another training, or tells too little."""
+    """What one run measured. Raises ``InputError`` where it is of another training, or records too little."""
     where = f"--calibrate {record.path}"
     if record.application != work.application:
         raise InputError(
@@ -63,7 +63,7 @@ def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> 
 
 
 def summary_of(record: RunRecord) -> Summary | None:
-    """The summary of a run of one's own."""
+    """The summary of a run, where it is one of your own and has one."""
     if record.origin != "own":
         return None
     folder = RunFolder(record.path)
@@ -71,7 +71,7 @@ def summary_of(record: RunRecord) -> Summary | None:
 
 
 def check_times(where: str, summary: Summary) -> None:
-    """Raise ``InputError`` for a run whose times are of no machine."""
+    """Raise ``InputError`` for a run whose times are those of no machine."""
     if summary.simulated_ranks is not None or summary.simulated_nodes is not None:
         raise InputError(f"{where} simulated its ranks or nodes, so that its times are of no machine; give another run")
 
@@ -101,7 +101,10 @@ def step_of(record: RunRecord, summary: Summary | None) -> float | None:
 
 
 def own_epochs_of(path: Path, work: Work) -> dict[int, list[float]]:
-    """Epochs of the runs below a folder that reached the target, by batch. Raises ``InputError``."""
+    """Epochs of the runs below a folder that reached the target, by batch.
+
+    Raises ``InputError`` where there are none, and for a run whose samples are of another size.
+    """
     found: dict[int, list[float]] = {}
     trajectories = set()
     for record in records_of([path], "--recipe"):

@@ -1,4 +1,4 @@
-"""Which runs used the same recipe: the settings that decide epochs, as logs and reference points have them."""
+"""Which runs used the same recipe: the settings that determine epochs, as logs and reference points have them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Recipe = tuple[tuple[str, Any], ...]
 
 
 def recipe_of(settings: Mapping[str, Any]) -> Recipe:
-    """The settings that decide epochs, in one form; unset ones are left out."""
+    """The settings that determine epochs, in canonical form; unset ones are left out."""
     found = [(name, plain(settings[name])) for name in NAMES if settings.get(name) is not None]
     return tuple(found)
 
 
 def plain(value: Any) -> Any:
-    """A number, a tuple of numbers, or a word in lower case; rounds write numbers as text, too."""
+    """A number, a tuple of numbers, or a word in lower case; rounds also write numbers as text."""
     if isinstance(value, list | tuple):
         return tuple(plain(each) for each in value)
     if isinstance(value, str):
@@ -50,14 +50,14 @@ def reference_points(application: str, ruleset: str) -> dict[int, tuple[tuple[Re
 
 
 def same(logged: Recipe, reference: Recipe) -> bool:
-    """Whether a log has every setting of a reference that it tells, and tells some."""
+    """Whether a log agrees with a reference in every setting that both give, which must be two or more."""
     own, wanted = dict(logged), dict(reference)
     shared = [name for name in wanted if name in own]
     return len(shared) > 1 and all(own[name] == wanted[name] for name in shared)
 
 
 def reference_epochs(application: str, round_: str, batch: int, logged: Recipe) -> tuple[float, ...] | None:
-    """The epochs of the reference point that a published run's recipe is of, by the rules of its round."""
+    """The epochs of the reference point whose recipe a published run used, by the rules of its round."""
     if round_ not in RULES:
         return None
     points = reference_points(application, RULES[round_]).get(batch, ())

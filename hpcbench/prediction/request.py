@@ -19,9 +19,9 @@ from hpcbench.prediction.workload import Work, work_of
 from staging.errors import InputError
 
 ALIKE = 0.05
-"""Operations of a sample that differ by less are those of one size."""
+"""Operations of a sample that differ by less count as those of one size."""
 USABLE = 0.8
-"""Of an accelerator's memory, for what a sample takes; the rest is for model, optimizer and buffers."""
+"""Share of an accelerator's memory for what samples take; the rest is for model, optimizer and buffers."""
 FITTED_TO = "NVIDIA"
 OTHER, REFERENCE = "other", "reference"
 
@@ -33,11 +33,11 @@ class Request:
     application: str
     machine: Machine
     nodes: tuple[int, ...]
-    """Of an instance, each a size that is predicted."""
+    """Nodes of an instance; each is a size that is predicted."""
     batch: int | None = None
-    """Global; ``None``: of the reference points the one with the shortest time, for each size its own."""
+    """Global batch; ``None``: for each size the fastest of those in ``own_runs``, else of those of reference points."""
     recipe: str = REFERENCE
-    """``reference``, ``other``, or a folder with runs of one's own."""
+    """``reference``, ``other``, or a folder with your own runs."""
     newer: bool = True
     instances: int = 1
     stages_first: bool = True
@@ -46,14 +46,14 @@ class Request:
     """Epochs of the runs in the folder ``recipe``, by batch."""
     calibration: Calibration = field(default_factory=Calibration)
     work: Work | None = None
-    """Counts of a characterisation; ``None``: of the published size."""
+    """Counts of a characterisation; ``None``: those of the published size."""
     peak: str = PEAK
-    """The field of the machine's file that it computes at."""
+    """The field of the machine's file with the peak of the precision."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """A size that was asked for: what is predicted of it, or why nothing is."""
+    """A size that was asked for: what is predicted for it, or why nothing is."""
 
     nodes: int
     forecast: Forecast | None
@@ -123,7 +123,11 @@ def training_of_request(
 
 
 def epochs_of_request(request: Request, fitted: Fitted, batch: int) -> Epochs:
-    """Epochs by the recipe that was asked for. Raises ``InputError`` for the reference's at another size."""
+    """Epochs by the recipe that was asked for.
+
+    Raises ``InputError`` for a batch whose epochs are unknown, and for ``reference`` or ``other`` where samples are of
+    another size than the published ones.
+    """
     work, published = request.work, work_of(request.application)
     alike = work is None or abs(work.useful_flop / published.useful_flop - 1) <= ALIKE
     if work is not None and not alike and request.recipe in (REFERENCE, OTHER):

@@ -1,8 +1,8 @@
 """Seconds of a staging from its plan and a probe: bytes and files of each node over what its parts can do.
 
-Work of processors adds up, since each stream reads, sums and writes by turns: a warm source, writing into pages,
-opening and creating files, checksums, inflating, exchange. Devices work beside it: a source that is not in memory, and
-the flush to a disk. The slowest node decides, and of a node what takes longest.
+Work of processors adds up, since each stream reads, checksums and writes in turn: a warm source, writing into pages,
+opening and creating files, checksums, inflating, exchange. Devices work alongside: a source that is not in memory, and
+the flush to a disk. The slowest node decides, and on a node what takes longest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def staged_time(
 def node_time(
     summary: PlanSummary, flow: NodeFlow, ceilings: Ceilings, way: str | None, verify: str, gunzip: bool
 ) -> StagedTime:
-    """The parts of one node. What all nodes share counts in all."""
+    """The parts of one node. What all nodes share counts in full."""
     number = flow.node if flow.node < len(ceilings.nodes) else 0
     parts: dict[str, float] = {}
 

@@ -1,7 +1,7 @@
-"""Seconds beside the steps: staging, evaluation, and what is done once. Fitted to published entries.
+"""Seconds besides the steps: staging, evaluation, and what is done once. Fitted to published entries.
 
-- data staging: level (V / (nodes x network) / 1 s)^power, of the dataset's bytes V and a node's network
-- evaluation: a sample at a time on each rank, each 1 / faster of a training step of one sample
+- data staging: level (V / (nodes x network) / 1 s)^power, for the dataset's bytes V and a node's network
+- evaluation: one sample at a time on each rank, each 1 / faster of a training step of one sample
 - epoch_jitter: what the mean epoch takes over the median one
 - extras: a level
 """
@@ -36,7 +36,7 @@ LEAST_EXTRAS_S = 1.0
 def data_staging_s(
     parameters: Parameters, application: NDArray[np.intp], newer: Floats, full_speed_s: Floats
 ) -> Floats:
-    """Seconds until the data are on the nodes; ``full_speed_s``: of what lands on a node at its network's full rate."""
+    """Seconds until the data are on the nodes; ``full_speed_s``: for what lands on a node at full network rate."""
     level = parameters["level"][..., application] * np.exp(parameters["newer"][..., application] * newer)
     return np.asarray(level * full_speed_s ** parameters["power"])
 
@@ -61,7 +61,7 @@ def fit_data_staging(entries: Sequence[ModelEntry]) -> Factor:
 
 
 def evaluation_s(parameters: Parameters, case: StepCase, validation_samples: int | Floats, single_s: Floats) -> Floats:
-    """Seconds of an evaluation; ``single_s``: of a training step with one sample on each rank."""
+    """Seconds of an evaluation; ``single_s``: those of a training step with one sample on each rank."""
     share = validation_samples / (case.devices * case.nodes)
     return np.asarray(share * single_s / parameters["faster"][..., case.application])
 
@@ -81,7 +81,7 @@ def fit_evaluation(entries: Sequence[ModelEntry], step: Factor) -> Factor:
 
 
 def fit_epoch_jitter(entries: Sequence[ModelEntry]) -> Factor:
-    """Fit what the mean epoch takes over the median one, as a part of that."""
+    """Fit what the mean epoch takes over the median one, as a fraction of the latter."""
     observed = np.log([max(entry.epoch_s / entry.usual_epoch_s - 1, LEAST_EPOCH_JITTER) for entry in entries])
 
     def model(parameters: Parameters, which: NDArray[np.intp]) -> Floats:
@@ -91,7 +91,7 @@ def fit_epoch_jitter(entries: Sequence[ModelEntry]) -> Factor:
 
 
 def fit_extras(entries: Sequence[ModelEntry]) -> Factor:
-    """Fit what is beside staging, epochs and evaluations."""
+    """Fit what a run takes besides staging, epochs and evaluations."""
     application = numbers(entries)
     observed = np.log([max(entry.extras_s, LEAST_EXTRAS_S) for entry in entries])
 
@@ -102,11 +102,11 @@ def fit_extras(entries: Sequence[ModelEntry]) -> Factor:
 
 
 def numbers(entries: Sequence[ModelEntry]) -> NDArray[np.intp]:
-    """The application of each, by its number."""
+    """The number of each entry's application."""
     names = list(published_work())
     return np.array([names.index(entry.application) for entry in entries])
 
 
 def sites(entries: Sequence[ModelEntry]) -> list[str]:
-    """Of each."""
+    """The site of each entry."""
     return [entry.site for entry in entries]

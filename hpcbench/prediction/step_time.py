@@ -1,8 +1,9 @@
 """Seconds of a step: device, slowest rank, exposed communication. Fitted to tuned code on A100, rounds v1.0 and v2.0.
 
-device = overhead (W0 / W)^exponent + efficiency b max(F / P, D / W), of local batch b, operations F and bytes D of a
-sample, peak P and memory bandwidth W of an accelerator, with W0 of an A100 of 80 GB. Code of v2.0 takes exp(newer) of
-it. A step takes device x slowest rank + exposed x all-reduce. Where the input is slower than the device, it counts.
+device = overhead (W0 / W)^exponent + efficiency b max(F / P, D / W), for local batch b, operations F and bytes D of a
+sample, peak P and memory bandwidth W of an accelerator, and W0 of an A100 with 80 GB. Code of v2.0 takes exp(newer)
+times that. A step takes device x slowest rank + exposed x all-reduce. Where the input is slower than the device, the
+input counts.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ class StepCase:
     """A step whose time is asked for; fields may be arrays of many cases."""
 
     application: NDArray[np.intp]
-    """Number among those of published rounds."""
+    """Number of the application among those of published rounds."""
     newer: Floats
     """1 for code of v2.0, 0 for that of v1.0."""
     local_batch: Floats
     roofline_s: Floats
-    """Of a sample."""
+    """The roofline's time of a sample."""
     memory_bytes_per_s: Floats
     peak_flop_per_s: Floats
     devices: Floats
-    """Of a node."""
+    """Devices of a node."""
     nodes: Floats
     gradient_bytes: Floats
     link_bytes_per_s: Floats
@@ -68,10 +69,10 @@ def case_of(
     work: Work, platform: Platform, nodes: float, devices: float, local_batch: float, newer: bool,
     network: float | Floats | None = None, link: float | Floats | None = None,
 ) -> StepCase:  # fmt: skip
-    """A case on ``devices`` of each of ``nodes`` nodes; ``network`` and ``link`` stand for facts that are intervals.
+    """A case on ``devices`` of each of ``nodes`` nodes; ``network`` and ``link`` replace facts that are intervals.
 
-    An unknown peak or memory bandwidth is that of an A100: only ratios of device times are then used, of a machine
-    that was measured.
+    An unknown peak or memory bandwidth is taken as that of an A100: only ratios of device times, on a machine that was
+    measured, are then used.
     """
     bandwidth = platform.memory_bytes_per_s if isfinite(platform.memory_bytes_per_s) else A100_80_BYTES_PER_S
     peak = platform.peak_flop_per_s if isfinite(platform.peak_flop_per_s) else A100_FLOP_PER_S
@@ -85,7 +86,7 @@ def case_of(
 
 
 def device_s(parameters: Parameters, case: StepCase) -> Floats:
-    """Of a typical rank."""
+    """Device seconds of a typical rank."""
     own = {name: parameters[name][..., case.application] for name in ("overhead", "efficiency", "newer")}
     slower = (A100_80_BYTES_PER_S / case.memory_bytes_per_s) ** parameters["exponent"]
     total = own["overhead"] * slower + own["efficiency"] * case.local_batch * case.roofline_s
@@ -93,27 +94,27 @@ def device_s(parameters: Parameters, case: StepCase) -> Floats:
 
 
 def jitter(parameters: Parameters, case: StepCase) -> Floats:
-    """What the slowest rank takes over what a typical one does."""
+    """The time of the slowest rank over that of a typical one."""
     return slowest_rank(parameters["jitter"], case.devices * case.nodes)
 
 
 def exposed_s(parameters: Parameters, case: StepCase) -> Floats:
-    """Of the all-reduce, what a step waits for."""
+    """Seconds of the all-reduce that a step waits for."""
     whole = all_reduce_s(case.gradient_bytes, case.devices, case.nodes, case.link_bytes_per_s,
                          case.network_bytes_per_s, parameters["latency"])  # fmt: skip
     return np.asarray(parameters["exposed"] * whole)
 
 
 def step_s(parameters: Parameters, case: StepCase) -> Floats:
-    """Of a step whose input is ready."""
+    """Seconds of a step whose input is ready."""
     return np.asarray(device_s(parameters, case) * jitter(parameters, case) + exposed_s(parameters, case))
 
 
 def grow(parameters: Parameters, measured: float | Floats, small: StepCase, large: StepCase) -> Floats:
-    """The time of a step at another number of nodes, from one that was measured with the same local batch.
+    """The time of a step at another number of nodes, from a step measured with the same local batch.
 
-    What it does not wait for messages grows with the slowest rank. That is at least half of it, whatever the model says
-    of the messages of a machine that hides them better than others.
+    The part that does not wait for messages grows with the slowest rank. It is taken as at least half of the step,
+    whatever the model says about messages, since a machine may hide them better than others.
     """
     busy = np.maximum(measured - exposed_s(parameters, small), np.asarray(measured) / 2)
     waited = np.asarray(measured) - busy
@@ -154,7 +155,7 @@ def fit_step_time(entries: Sequence[ModelEntry]) -> Factor:
 
 
 def drawn(fact: Fact, rng: np.random.Generator, count: int) -> Floats:
-    """Draws of a fact: its number, or logarithms even between its ends."""
+    """Draws of a fact: its number, or logarithms uniform between its ends."""
     if fact.known:
         return np.full(count, fact.low)
     return np.asarray(np.exp(rng.uniform(np.log(fact.low), np.log(fact.high), count)))

@@ -30,13 +30,13 @@ SHORT = {
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table, as text and as a page show it alike."""
+    """A table, the same as text and on a page."""
 
     heading: str
     headers: Sequence[str]
     lines: Sequence[Sequence[str]]
     left: Sequence[str] = ()
-    """Columns of words."""
+    """Columns of words, aligned left."""
 
     def as_text(self) -> str:
         """The heading above the table."""
@@ -130,7 +130,7 @@ def parts_sheet(each: Predicted) -> Sheet:
 
 
 def changes_sheet(each: Predicted) -> Sheet:
-    """What limits each size, and what would move it."""
+    """What limits each size, and what would move its time."""
     moved = [found for found in each.improvements if found is not None]
     rows = [
         [f"{found.training.nodes:,}", limit(found), *(change_words(part) for part in change.values())]
@@ -156,7 +156,7 @@ def interconnect_sheet(each: Predicted) -> Sheet:
 
 
 def notes(each: Predicted) -> list[str]:
-    """What a reader must know of these numbers."""
+    """What a reader must know about these numbers."""
     found = [f"Epochs: {words}." for words in dict.fromkeys(one.training.epochs.words for one in made(each))]
     platform = made(each)[0].training.platform
     bounded = [name for name in platform.missing if name in ("network_gb_s", "accelerator_link_gb_s")]
@@ -177,7 +177,7 @@ def notes(each: Predicted) -> list[str]:
 
 
 def room_notes(each: Predicted) -> list[str]:
-    """Sizes whose part of the dataset does not fit the storage that the machine's file tells of a node."""
+    """Sizes whose part of the dataset does not fit the storage that the machine's file gives for a node."""
     rooms = [(storage.gb * GB, storage.path) for storage in each.request.machine.storage if storage.gb and storage.path]
     if not rooms:
         return []

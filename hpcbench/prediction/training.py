@@ -1,4 +1,4 @@
-"""What is to be predicted: a training on some nodes of a machine, as numbers."""
+"""What to predict: a training on some nodes of a machine, as numbers."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ class Training:
     work: Work
     platform: Platform
     nodes: int
-    """Of one instance."""
+    """Nodes of one instance."""
     devices: int
-    """Of each node; one rank trains on each."""
+    """Devices of each node; one rank trains on each."""
     global_batch: int
     accumulation: int
     newer: bool
-    """Whether the code is as fast as that of v2.0, or as that of v1.0."""
+    """Whether the code is as fast as that of v2.0, or else of v1.0."""
     train_samples: int
     validation_samples: int
     epochs: Epochs
     stages_first: bool = True
     """Whether data are staged before the first epoch, or arrive within it."""
     input_bytes_per_s: float | None = None
-    """At which a node reads staged samples; ``None``: not known, and taken to be hidden behind the steps."""
+    """Rate at which a node reads staged samples; ``None``: not known, and taken to be hidden behind the steps."""
     runs: int = 1
-    """Whose mean is asked for."""
+    """Number of runs whose mean is asked for."""
     instances: int = 1
     """Trainings that run at once, of which the last counts."""
     start_spread_s: float = 0.0
-    """Between the starts of the first and the last instance."""
+    """Seconds between the starts of the first and the last instance."""
 
     @property
     def ranks(self) -> int:
-        """Of one instance."""
+        """Ranks of one instance."""
         return self.nodes * self.devices
 
     @property
@@ -51,12 +51,12 @@ class Training:
 
     @property
     def steps(self) -> int:
-        """Of an epoch."""
+        """Optimizer steps of an epoch."""
         return max(self.train_samples // self.global_batch, 1)
 
     @property
     def full_speed_s(self) -> float:
-        """Seconds of the bytes that land on a node at the full rate of its network."""
+        """Seconds for the bytes that land on a node, at the full rate of its network."""
         return self.work.landed_on_node(self.nodes) / self.platform.network_bytes_per_s.central
 
     @property

@@ -1,8 +1,8 @@
 """Two rules of one line that a model must beat to be worth having.
 
-Both start from the nearest result: of another site, the same application, no later round, and of those the nearest in
-accelerators and batch. The first scales all but staging by memory bandwidth and number of accelerators. The second
-leaves the time of a step as it is.
+Both start from the nearest result: from another site and no later round, for the same application, and of those the
+nearest in accelerators and batch. The first scales all but staging by memory bandwidth and number of accelerators. The
+second leaves the time of a step as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hpcbench.prediction.entries import ModelEntry
 
 @dataclass(frozen=True)
 class Guess:
-    """What a rule says. Seconds."""
+    """What a rule says. Times are in seconds."""
 
     time_s: float
     epoch_s: float
@@ -37,7 +37,7 @@ def nearest(entry: ModelEntry, others: Sequence[ModelEntry]) -> ModelEntry:
 
 
 def distance(entry: ModelEntry, other: ModelEntry) -> float:
-    """How far two results are apart in accelerators and batch."""
+    """How far apart two results are in accelerators and batch."""
     sizes = abs(math.log(other.accelerators / entry.accelerators))
     return sizes + abs(math.log(other.global_batch / entry.global_batch))
 
@@ -73,5 +73,5 @@ def same_step(entry: ModelEntry, others: Sequence[ModelEntry]) -> Guess:
 
 
 def staging_part(entry: ModelEntry) -> float:
-    """What of a result is not training."""
+    """The part of a result that is not training."""
     return entry.data_staging_s if entry.stages_first else max(entry.first_epoch_s - entry.epoch_s, 0.0)

@@ -1,4 +1,4 @@
-"""What a training asks of any machine, by application: operations and bytes of a sample, messages, the dataset."""
+"""What training asks of any machine, by application: operations and bytes of a sample, messages, the dataset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from staging.errors import InputError
 
 FILE = Path(__file__).with_name("workload.yaml")
 GRADIENT_BYTES = 4
-"""Of a parameter: gradients travel as float32."""
+"""Bytes of a parameter's gradient: gradients travel as float32."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Work:
 
     application: str
     flop: float
-    """Executed for a sample, forward and backward."""
+    """Operations executed for a sample, forward and backward."""
     useful_flop: float
     """Products alone, without padding: what the suite counts for a sample."""
     memory_bytes: float
@@ -41,7 +41,7 @@ class Work:
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes that a rank gives into the all-reduce of a step."""
+        """Bytes that a rank contributes to the all-reduce of a step."""
         return GRADIENT_BYTES * self.parameters
 
     @property

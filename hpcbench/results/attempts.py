@@ -22,7 +22,7 @@ Row = dict[str, Any]
 """What one rank measured, as in ``ranks.csv``."""
 
 DESCRIBES = ("rank", "local_rank", "threads", "gemm_dtype", "all_reduce_s", "device_note")
-"""Columns of ``ranks.csv`` that are no sums; of these the last attempt's counts."""
+"""Columns of ``ranks.csv`` that are not sums; the last attempt's value counts."""
 NO_NUMBERS = ("node", "gemm_dtype", "device_note")
 
 
@@ -32,11 +32,11 @@ class Attempt:
 
     started: float
     ended: float
-    """Where the process ended, or had come when it last wrote this down."""
+    """When the process ended, or when it last wrote this record."""
     first_step: int
     last_step: int
     cause: str | None = None
-    """Why it ended; unset of a process that was killed, or is at work."""
+    """Why it ended; unset for a process that was killed, or that is still running."""
     world_size: int = 0
     """Ranks that worked on it; 0 in files of earlier versions."""
     wall_s: float = 0.0
@@ -46,14 +46,14 @@ class Attempt:
     energy_source: str = ""
     energy_note: str = ""
     energy_to_end: bool | None = None
-    """Whether the energy goes to the end, and not to the last checkpoint alone; unset in files of earlier versions."""
+    """Whether the energy is counted to the end, not only to the last checkpoint; unset in files of earlier versions."""
     peak_memory_bytes: int = 0
     checkpoint: dict[str, float] = field(default_factory=dict)
-    """What its checkpoints took: seconds and bytes by the names of ``summary.json``."""
+    """What its checkpoints took: seconds and bytes, under the names of ``summary.json``."""
     saves: list[dict[str, float]] = field(default_factory=list)
     """Each checkpoint: ``epoch``, ``step``, ``stall_s``, ``copy_s``, ``write_bytes`` (0: it was lost), ``write_s``."""
     evaluations: int = 0
-    """Those whose seconds are in ``phases_s``, also where their steps were lost; 0 in files of earlier versions."""
+    """Evaluations whose seconds are in ``phases_s``, even if their steps were lost; 0 in files of earlier versions."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Attempts:
 
     @property
     def gaps_s(self) -> float:
-        """Seconds between the attempts, and of what was lost when a process was killed."""
+        """Seconds between the attempts, including what was lost when a process was killed."""
         if not self.attempts:
             return 0.0
         return max(0.0, self.attempts[-1].ended - self.attempts[0].started - self.wall_s)
@@ -82,7 +82,7 @@ class Attempts:
 
     @property
     def evaluations(self) -> int:
-        """Evaluations of all attempts, also those whose steps were lost."""
+        """Evaluations of all attempts, including those whose steps were lost."""
         return sum(each.evaluations for each in self.attempts)
 
     @property
@@ -92,12 +92,12 @@ class Attempts:
 
     @property
     def written(self) -> list[dict[str, float]]:
-        """The checkpoints of all attempts that are written; the process may have ended before another was."""
+        """The checkpoints of all attempts that were written; a process may have ended before it wrote another."""
         return [save for each in self.attempts for save in each.saves if save["write_bytes"]]
 
     @property
     def longest_stall_s(self) -> float:
-        """The longest that one checkpoint held the training."""
+        """The longest time that one checkpoint held the training."""
         return max((save["stall_s"] for save in self.written), default=0.0)
 
     @property
@@ -107,14 +107,14 @@ class Attempts:
 
     @property
     def energy(self) -> tuple[float | None, str, str]:
-        """Joules, their source and what they cover; no joules where one attempt has none."""
+        """Joules, their source and what they cover; no joules where an attempt has none."""
         known = [each.energy_j for each in self.attempts if each.energy_j is not None]
         if not known or len(known) < len(self.attempts):
             unknown = next((each for each in self.attempts if each.energy_j is None), None)
             return None, "", unknown.energy_note if unknown is not None else ""
         notes = ", ".join(dict.fromkeys(each.energy_note for each in self.attempts))
         cut = sum(_is_cut(each) for each in self.attempts[:-1])
-        cut += self.attempts[-1].cause is not None and _is_cut(self.attempts[-1])  # without a cause it is at work
+        cut += self.attempts[-1].cause is not None and _is_cut(self.attempts[-1])  # without a cause it is still running
         if len(known) > 1:
             notes += f", over {len(known)} attempts"
             notes += f" without what {cut} took after the last checkpoint" if cut else ""
@@ -131,7 +131,7 @@ class Attempts:
     def read(cls, folder: Path) -> Attempts:
         """What earlier attempts left; none where there is no file.
 
-        Raises ``DataError`` for a damaged one, also where a number is not finite, since sums would not be.
+        Raises ``DataError`` for a damaged file, also where a number is not finite, since sums would not be.
         """
         path = folder / FILE
         try:
@@ -169,7 +169,7 @@ def _row(values: Mapping[str, Any]) -> Row:
 
 
 def _is_cut(attempt: Attempt) -> bool:
-    """Whether the energy of an attempt that has ended goes to its last checkpoint alone."""
+    """Whether the energy of an attempt that has ended covers only the time to its last checkpoint."""
     return attempt.cause is None if attempt.energy_to_end is None else not attempt.energy_to_end
 
 
@@ -189,11 +189,11 @@ def _added(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def summed(earlier: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Rows of all ranks over attempts: sums of what is a sum; of other ranks than these, the new rows alone.
+    """Rows of all ranks over attempts, with columns that are sums added up; where the ranks differ, the new rows alone.
 
-    What is unset in both stays unset; energy that one of them lacks is unknown. A rank that went on on another node has
-    the names of all its nodes, for what it took is not the last one's, and the mean of what they measured as the rate
-    of their matrix products, weighted by the seconds of their steps.
+    What is unset in both stays unset; energy that one of them lacks is unknown. A rank that continued on another node
+    gets the names of all its nodes, since its sums are not the last node's alone. Its rate of matrix products is the
+    mean of the nodes' measured rates, weighted by the seconds of their steps.
     """
     if [row["rank"] for row in earlier] != [row["rank"] for row in rows]:
         return [dict(row) for row in rows]
@@ -215,9 +215,9 @@ def _sum(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Any:
 
 
 def _mean_rate(old: Mapping[str, Any], new: Mapping[str, Any]) -> float | None:
-    """FLOP/s of matrix products over both, so that seconds times rate is what the nodes could have computed.
+    """FLOP/s of matrix products over both rows, so that seconds times rate is what the nodes could have computed.
 
-    Unset where one that took steps measured none, or another type of number.
+    Unset where a row with steps has no rate, or where the rates are of different number types.
     """
     taken = [row for row in (old, new) if row.get("steps") and row.get("wall_s")] or [new]
     rates: list[Any] = [row.get("gemm_flops") for row in taken]

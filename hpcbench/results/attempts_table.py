@@ -1,4 +1,4 @@
-"""The attempts of a resumed run as its page shows them: with the gaps between them they make up the whole span."""
+"""The attempts of a resumed run as its page shows them: with the gaps between them, they make up the whole span."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDED = {
 
 
 def attempts_table(attempts: Attempts) -> dict[str, Any]:
-    """Lines and foot of the table, in seconds; empty where the run was never resumed."""
+    """Rows and footer of the table, in seconds; empty where the run was never resumed."""
     found = attempts.attempts
     if len(found) < 2:
         return {}

@@ -13,23 +13,23 @@ from hpcbench.results.tables import WIDTH, table
 
 @dataclass(frozen=True)
 class BesideRow:
-    """A run of one's own, or a result of others, as text ready to print."""
+    """One of your own runs, or a result of others, as text ready to print."""
 
     own: bool
     name: str
     detail: str
-    """What tells it from all others: of a published entry its organization and system."""
+    """What distinguishes it from all others: for a published entry, its organization and system."""
     round: str
-    """Round and division; of one's own the division alone."""
+    """Round and division; for your own runs, the division alone."""
     group: str
-    """Words above the rows of a class of size; empty for one's own."""
+    """Heading above the rows of a size class; empty for your own runs."""
     size: str
     """Accelerators; a node without any counts as one."""
     batch: str
     epochs: str
     quality: str
     rate: str
-    """Samples per second of an accelerator."""
+    """Samples per second and accelerator."""
     time: str
 
     @property
@@ -51,7 +51,7 @@ class Beside:
 
 
 FindBeside = Callable[[Mapping[str, Run]], Beside | None]
-"""What is beside runs of one application, by name; ``None`` where there is nothing."""
+"""Takes one application's runs by name, and gives what is shown beside them; ``None`` where there is nothing."""
 
 
 def beside_text(beside: Beside) -> str:

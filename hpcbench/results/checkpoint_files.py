@@ -1,8 +1,8 @@
-"""Names of checkpoints in a run folder, which of them are complete, and how old ones go. Imports no torch.
+"""Names of checkpoints in a run folder, which of them are complete, and how old ones are removed. Imports no torch.
 
-A checkpoint is a file ``epoch-0003-step-00000120.pt`` and its marker, a JSON of the same name with the checksum. The
-marker appears last and goes first, each time with the disk waited for in between. So at every instant, also after a
-crash of the machine, a marker stands for a whole file.
+A checkpoint is a file ``epoch-0003-step-00000120.pt`` and its marker, a JSON file of the same name with the checksum.
+The marker appears last and is removed first, and each time the code waits for the disk in between. So at every instant,
+even after a crash of the machine, a marker means that the file is whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = re.compile(r"epoch-(\d+)-step-(\d+)(?:-(\d+))?")
 def new_path(folder: Path, epoch: int, step: int) -> Path:
     """A name that no checkpoint of ``folder`` has, and that is newer than those of the same step.
 
-    A resumed run may come to a step that has one. It is not replaced, since file and marker do not change as one.
+    A resumed run may reach a step that has one. It is not replaced, since file and marker do not change atomically.
     """
     ages = [_age(path) for path in folder.glob("epoch-*") if NAME.fullmatch(path.stem)]
     number = 1 + max((number for *of, number in ages if of == [epoch, step]), default=0)
@@ -46,7 +46,7 @@ def write_marker(path: Path, facts: Mapping[str, Any]) -> None:
 
 
 def remove_old(folder: Path, keep: int) -> None:
-    """Remove all but the newest ``keep`` complete checkpoints, and what writers that were killed left behind."""
+    """Remove all but the newest ``keep`` complete checkpoints, and what killed writers left behind."""
     kept = {path.stem for path in complete(folder)[-keep:]}
     files = [path for path in folder.iterdir() if path.is_file()]
     markers = [path for path in files if path.suffix == ".json" and _is_old(path, kept)]
@@ -60,14 +60,14 @@ def remove_old(folder: Path, keep: int) -> None:
 
 
 def resume_advice(folder: Path) -> str:
-    """What a user whose run has ended can do next, given its folder of checkpoints: resume only where there is one."""
+    """What a user whose run has ended can do next, given its checkpoint folder: resume only if it has a checkpoint."""
     if complete(folder):
         return "resume with --resume"
     return "start again with another --run-dir, since this run has no checkpoint yet"
 
 
 def advice_if_unusable(path: Path) -> str:
-    """What a user can do who cannot resume from the checkpoint ``path``: use another one only where there is one."""
+    """What a user who cannot resume from the checkpoint ``path`` can do: use another one only if there is one."""
     if any(each != path for each in complete(path.parent)):
         return f"remove it and its .json to resume from the one before (in {path.parent})"
     return "start again with another --run-dir, since this run has no other checkpoint"

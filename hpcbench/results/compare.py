@@ -1,4 +1,4 @@
-"""Several runs beside each other: tables of ratios and plots."""
+"""Several runs side by side: tables of ratios, and plots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_names(runs: Sequence[Run]) -> list[str]:
 
 
 def color(index: int) -> str:
-    """The colour of a run, by its place."""
+    """The colour of a run, by its position."""
     return style.SERIES[index % len(style.SERIES)]
 
 
@@ -72,7 +72,7 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
 
 
 def sample_energy(s: Summary) -> float | None:
-    """Joules of a training sample, all that the run took between start and stop included; ``None`` if not read."""
+    """Joules per training sample, of all that the run took between start and stop; ``None`` if energy was not read."""
     return s.energy_j / s.samples if s.energy_j is not None and s.samples else None
 
 
@@ -150,6 +150,6 @@ def phases(runs: Mapping[str, Run]) -> Figure | None:
     return Figure(
         f"{application}-phases",
         "Where the time went",
-        "Phases exclude one another; of several ranks, each is the median over them.",
+        "Phases exclude one another; for several ranks, each is the median over them.",
         figure,
     )

@@ -11,13 +11,13 @@ from hpcbench.results.records import Run
 from hpcbench.results.references import ReferencePoint
 
 LEVEL = 0.95
-"""Part of new runs of the recorded kind that lie within the interval."""
+"""Share of new runs of the recorded kind that lie within the interval."""
 FEWEST = 3
-"""Recorded runs, below which no interval is given."""
+"""The fewest recorded runs for which an interval is given."""
 
 
 def expectation(run: Run, points: Sequence[ReferencePoint]) -> str:
-    """The verdict; empty without recorded runs. Of points of other batches or targets it says that they differ."""
+    """The verdict; empty without recorded runs. Where all points have another batch or target, it says so."""
     if not points:
         return ""
     s = run.summary
@@ -38,7 +38,7 @@ def expectation(run: Run, points: Sequence[ReferencePoint]) -> str:
 
 
 def interval(epochs: Sequence[float], evaluations_per_epoch: float = 1) -> tuple[float, float]:
-    """Between which epochs a new run's lie at ``LEVEL``, by Student's t; outwards to the next evaluation."""
+    """The epochs between which a new run's lie at ``LEVEL``, by Student's t, rounded outwards to an evaluation."""
     from hpcbench.probability import student_quantile  # other pages need no SciPy
 
     count = len(epochs)

@@ -8,7 +8,7 @@ from hpcbench.results import units
 from hpcbench.results.records import Run
 
 EQUAL = 0.02
-"""Times that differ by no more are called equal. It is a choice: runs of one machine may well differ by more."""
+"""Times that differ by no more are called equal. This is a choice: runs on one machine may well differ by more."""
 
 
 def finding(runs: Mapping[str, Run]) -> str:
@@ -59,6 +59,6 @@ def _compared(runs: Mapping[str, Run], does: str, do: str, seconds: Callable[[Ru
 
 
 def _named(runs: Mapping[str, Run], name: str) -> str:
-    """The run's name, and its machine where that tells it from the others."""
+    """The run's name, and its machine where that distinguishes it from the others."""
     machines = {machine(run) for run in runs.values()}
     return name if len(machines) == 1 else f"{name} ({machine(runs[name])})"

@@ -12,7 +12,7 @@ from hpcbench.results.plots import Figure, spread
 from hpcbench.results.records import Run
 
 MOST_LINES = len(style.SERIES)
-"""Layers that are drawn one by one; of more, what they have in common is drawn."""
+"""The most layers that are drawn one by one; for more, their median, middle half and range are drawn."""
 
 
 @style.styled

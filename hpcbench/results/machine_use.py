@@ -18,10 +18,10 @@ Row = Mapping[str, Any]
 Pairs = list[tuple[str, str]]
 
 NOT_PROBED = "not measured; --measure.probe true measures it before the clock starts"
-NOT_COUNTED = "not known: the operations of a sample are counted at the end, which the run did not come to"
+NOT_COUNTED = "not known: the operations of a sample are counted at the end, which the run did not reach"
 COMPUTES_IN = {"32-true": "float32", "64-true": "float64", "bf16-mixed": "bfloat16", "bf16-true": "bfloat16",
                "16-mixed": "float16", "16-true": "float16"}  # fmt: skip
-"""The type of matrix products by the name of a precision."""
+"""The type of matrix products, by the name of the precision."""
 
 
 def model_rate(s: Summary) -> float | None:
@@ -51,7 +51,7 @@ def processors_busy(row: Row) -> float | None:
 
 
 def device_busy(row: Row) -> float | None:
-    """Share of the time on the clock in which the accelerator of a rank was busy, by its driver."""
+    """Share of the time on the clock in which the accelerator of a rank was busy, according to its driver."""
     if row.get("device_busy_s") is None or not row.get("device_sampled_s"):
         return None
     return float(row["device_busy_s"]) / float(row["device_sampled_s"])

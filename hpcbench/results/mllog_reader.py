@@ -1,4 +1,4 @@
-"""Reads ``:::MLLOG`` lines, of the suite's own logs and of the published rounds."""
+"""Reads ``:::MLLOG`` lines from the suite's own logs and those of the published rounds."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Event:
 
 
 def read_events(path: str | Path, wanted: Callable[[str], bool] | None = None) -> tuple[list[Event], list[str]]:
-    """The events of the log at ``path`` and a message for each line that is not one, of all or of wanted lines.
+    """The events of the log at ``path`` and a message for each line that is not one, of all lines or the wanted ones.
 
-    Raises ``DataError``.
+    Raises ``DataError`` where the log cannot be read.
     """
     try:
         text = read_text(Path(path), encoding="latin-1")

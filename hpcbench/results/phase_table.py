@@ -1,4 +1,4 @@
-"""The phases of a run as its page shows them: of one rank its seconds, of several the median and the slowest rank."""
+"""The phases of a run as its page shows them: one rank's seconds; of several, the median and the slowest rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Line = dict[str, str]
 
 
 def phase_table(run: Run, attempts: Attempts) -> dict[str, Any]:
-    """Lines of the table and its foot; ``several``: it has a column for the slowest rank."""
+    """Rows and footer of the table; ``several`` says whether it has a column for the slowest rank."""
     if rows := _rows_of_several(run):
         return _over_ranks(run, rows, attempts)
     table = _of_rank_0(run)
@@ -27,7 +27,7 @@ def phase_table(run: Run, attempts: Attempts) -> dict[str, Any]:
 
 
 def median_seconds(run: Run) -> dict[str, float]:
-    """Seconds of every phase, the medians over ranks; rank 0's where there are no others, or these told nothing."""
+    """Seconds of every phase, the medians over ranks; rank 0's where there are no others, or these reported nothing."""
     rows = _rows_of_several(run)
     if not rows:
         return run.phase_seconds()
@@ -35,13 +35,13 @@ def median_seconds(run: Run) -> dict[str, float]:
 
 
 def whole_seconds(run: Run) -> float:
-    """The seconds that phases are shares of: of several ranks the median wall time, else the sum of all phases."""
+    """The seconds that shares of phases refer to: the median wall time of several ranks, else the sum of all phases."""
     rows = _rows_of_several(run)
     return median(float(row["run_wall_s"]) for row in rows) if rows else sum(run.phase_seconds().values())
 
 
 def _rows_of_several(run: Run) -> Sequence[Mapping[str, Any]]:
-    """Rows of the ranks, where there are several that told theirs."""
+    """Rows of the ranks, where there are several and they reported theirs."""
     return run.rank_rows() if run.summary.world_size > 1 else []
 
 
@@ -91,7 +91,7 @@ def _over_ranks(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts)
 
 
 def _left_out(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -> list[str]:
-    """What of the run is not in the figures of its ranks."""
+    """Notes on what the figures of the ranks leave out of the run."""
     counted, number = attempts_of_ranks(attempts, len(rows)), len(attempts.attempts)
     said = []
     if 0 < counted.start < counted.stop == number:
@@ -109,10 +109,10 @@ def _left_out(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -
 
 
 def attempts_of_ranks(attempts: Attempts, ranks: int) -> range:
-    """The numbers, from 0, of the attempts that the rows of ``ranks.csv`` add up: the last in a row with so many ranks.
+    """Indices of the attempts that the rows of ``ranks.csv`` add up: the last consecutive ones with ``ranks`` ranks.
 
-    Later ones had another number of ranks, and ended before their figures were gathered. A number of 0 is of an earlier
-    version, which said none.
+    Later ones had another number of ranks, and ended before their figures were gathered. A ``world_size`` of 0 comes
+    from an earlier version, which did not record it.
     """
     of_these = [each.world_size in (ranks, 0) for each in attempts.attempts]
     stop = max((number + 1 for number, is_one in enumerate(of_these) if is_one), default=0)

@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot with the words that go with it; ``name`` is its id on a page and its file name."""
+    """A plot with its title and caption; ``name`` is its id on a page and its file name."""
 
     name: str
     title: str
@@ -102,7 +102,7 @@ def draw_levels(panels: Sequence[Axes], levels: Sequence[Level]) -> None:
 
 
 def epoch_axis(axes: Axes, epochs: Iterable[float], bins: int) -> None:
-    """At most so many marks at whole epochs; at parts of them where ``epochs`` have parts and span only a few."""
+    """Set at most ``bins`` ticks, at whole epochs or, where ``epochs`` are fractional and span only a few, at parts."""
     found = list(epochs)
     few = max(found) - min(found) < 3 and any(number % 1 for number in found)
     axes.xaxis.set_major_locator(MaxNLocator(integer=not few, nbins=bins))
@@ -171,7 +171,7 @@ def training_loss(run: Run) -> Figure | None:
 
 
 def by_row(items: Sequence[T], columns: int) -> list[T]:
-    """``items`` in the order in which a legend of ``columns`` columns shows them row by row; it fills by column."""
+    """``items`` in the order in which a legend of ``columns`` columns shows them by row; a legend fills by column."""
     return [item for column in range(columns) for item in items[column::columns]]
 
 
@@ -211,7 +211,7 @@ def phases(run: Run) -> Figure | None:
         f"Phases exclude one another{'' if several else f' and add up to the wall time of the {process}'}; "
         "communication counts only where computation did not hide it."
     )
-    caption += " Of every phase the median over ranks, as a share of the median wall time." if several else ""
+    caption += " For every phase, the median over ranks, as a share of the median wall time." if several else ""
     return Figure("phases", "Phases of the run", caption, figure)
 
 

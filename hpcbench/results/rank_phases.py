@@ -1,6 +1,6 @@
-"""Where the ranks of a run spent their time: of every phase the median over ranks, and the slowest rank with its name.
+"""Where the ranks of a run spent their time: for every phase, the median over ranks and the slowest rank by name.
 
-The rows are those of ``ranks.csv``, of which a rank has one.
+The rows are those of ``ranks.csv``, one for each rank.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class RankPhase:
     median_s: float
     slowest_s: float
     slowest_rank: str
-    """Which rank had most of it: ``rank 3 on node17``; empty where all had the same, as a single one has."""
+    """The rank with the most seconds, as ``rank 3 on node17``; empty where all have the same, as a single rank has."""
     parts: tuple[RankPhase, ...] = ()
-    """What communication consists of, by kind of message, for those who ask."""
+    """What communication consists of, by kind of message."""
 
 
 def run_phases(rows: Sequence[Row]) -> list[RankPhase]:
@@ -37,7 +37,7 @@ def run_phases(rows: Sequence[Row]) -> list[RankPhase]:
 
 
 def step_phases(rows: Sequence[Row]) -> list[RankPhase]:
-    """Phases of the steps after the warm-up, likewise; of all of these steps together."""
+    """Phases of the steps after the warm-up, likewise, for all of these steps together."""
     return _phases([row for row in rows if row.get("steps")], "")
 
 
@@ -56,7 +56,7 @@ def _phases(rows: Sequence[Row], prefix: str) -> list[RankPhase]:
 def _over_ranks(
     rows: Sequence[Row], prefix: str, name: str, label: str, sentence: str, parts: tuple[RankPhase, ...] = ()
 ) -> RankPhase | None:
-    """Nothing where no rank spent time on it, or one does not know."""
+    """A phase over all ranks; ``None`` where no rank spent time on it, or where one does not know its time."""
     column = f"{prefix}{name}_s"
     seconds = [row.get(column) for row in rows]
     known = [float(value) for value in seconds if value is not None and not math.isnan(value)]

@@ -32,7 +32,7 @@ class Run:
 
     @property
     def reached(self) -> bool:
-        """Whether training reached a target; a run without one ends in success too, and reaches none."""
+        """Whether training reached a target; a run without one also ends in success, and reaches none."""
         return self.summary.status == "success" and self.summary.target is not None
 
     @property
@@ -42,7 +42,7 @@ class Run:
 
     @property
     def quality(self) -> float | None:
-        """The metric at the end of a run that succeeded; of one that missed its target or was aborted, the best."""
+        """The metric at the end of a run that succeeded; for one that missed its target or was aborted, the best."""
         last = self.summary.metrics.get(self.summary.metric)
         return last if self.summary.status == "success" and last is not None else self.summary.best
 
@@ -64,14 +64,14 @@ class Run:
         return self.quality < score if self.lower_is_better else self.quality > score
 
     def rank_rows(self) -> list[dict[str, Any]]:
-        """Rows of ``ranks.csv`` with ``None`` for empty cells; none where the ranks have not told their figures."""
+        """Rows of ``ranks.csv`` with ``None`` for empty cells; none where the ranks have not reported their figures."""
         if not self.folder.ranks.exists():
             return []
         rows = self.folder.read_ranks().to_dict("records")
         return [{str(key): None if pd.isna(value) else value for key, value in row.items()} for row in rows]
 
     def phase_seconds(self) -> dict[str, float]:
-        """Seconds of every phase on rank 0, in the order in which phases are shown; one that there was not is 0."""
+        """Seconds of every phase on rank 0, in the order in which phases are shown; 0 for one that did not occur."""
         found = self.summary.phases_s
         return {name: float(found.get(name) or 0.0) for name in (*PHASES, *(n for n in found if n not in PHASES))}
 
@@ -79,7 +79,7 @@ class Run:
 def read_summary(path: str | Path) -> Run:
     """The run in the folder ``path`` without its tables.
 
-    Raises ``InputError`` where ``path`` is no folder of a run that ended, ``DataError`` where its summary is damaged.
+    Raises ``InputError`` where ``path`` is not the folder of a run that ended, ``DataError`` for a damaged summary.
     """
     folder = RunFolder.open(path, needs=("summary.json",))
     return Run(folder, folder.read_summary(), pd.DataFrame(), pd.DataFrame())
@@ -132,7 +132,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an ``.npz`` file. Raises ``DataError`` where it is damaged or lacks one of ``names``."""
-    if path.exists():  # else the error is that of loading it
+    if path.exists():  # else loading it raises the error
         refuse_special(path)
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -1,4 +1,4 @@
-"""Reference runs of a preset, as data: the form of MLPerf's reference convergence points, with what a reader needs.
+"""Reference runs of a preset as data, in the form of MLPerf's reference convergence points plus what a reader needs.
 
 A file ``references/<preset>.json`` of an application holds ``{name: point}``. The keys of a point are those of the
 files ``rcps_*.json`` of the ``mlperf_logging`` package (``Benchmark``, ``BS``, ``Epochs to converge``,
@@ -27,7 +27,7 @@ MARGIN = 3.0
 
 
 def olympic_mean(values: Sequence[float]) -> float:
-    """Mean without the lowest and the highest value, as MLPerf scores; of one or two values, their mean."""
+    """Mean without the lowest and the highest value, as MLPerf scores; for one or two values, their mean."""
     kept = sorted(values)[1:-1] if len(values) > 2 else list(values)
     return statistics.fmean(kept)
 
@@ -71,7 +71,7 @@ class ReferencePoint:
 
 
 def read_references(path: Path) -> list[ReferencePoint]:
-    """The points of one file. Raises ``DataError`` where it is not of the form above."""
+    """The points of one file. Raises ``DataError`` where it does not have the form above."""
     try:
         points = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

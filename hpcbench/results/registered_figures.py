@@ -17,7 +17,7 @@ BUILT_IN = (
     "quality", "loss", "phases", "throughput", "noise_scale", "trust_ratios", "staging-timelines", "beside", "staging",
     "training", "references", "use", "checkpoints",
 )  # fmt: skip
-"""Figures and parts of such a page."""
+"""Names of the suite's own figures and parts of such a page."""
 
 
 def find_figure(name: str) -> Callable[[Run], Figure | None]:
@@ -47,7 +47,7 @@ def registered_figures(run: Run) -> tuple[list[Figure], list[str]]:
 
 
 def draw_figure(name: str, run: Run) -> Figure | None:
-    """One figure of another package in the style of the page, called as its entry point is."""
+    """Draw one figure of another package in the style of the page; it gets the name of its entry point."""
     draw = style.styled(find_figure(name))
     try:
         found = draw(run)

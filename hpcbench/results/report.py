@@ -60,7 +60,7 @@ def write_report(
     ``out`` is where the comparison goes (``comparison.html`` in the folder that holds the runs when unset); for a
     single run, where its page goes. ``png`` adds every plot as ``figures/<name>.png`` beside its page. With
     ``find_beside`` the pages show results of others beside the runs, where there are any. Returns the pages written,
-    the comparison last. Raises ``InputError`` for what is no run folder, ``DataError`` for damaged files of a run.
+    the comparison last. Raises ``InputError`` for a path that is not a run folder, ``DataError`` for damaged files.
     """
     if out is not None and out.is_dir():
         raise InputError(f"--out {out} is a folder; give the name of a file, such as {out / 'comparison.html'}")
@@ -78,7 +78,7 @@ def write_report(
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write a page by temporary name and rename; ``InputError`` where its folder cannot be written."""
+    """Write a page under a temporary name, then rename it. Raises ``InputError`` where its folder cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)
@@ -93,7 +93,7 @@ def write_run_page(folder: Path, drawings: Drawings) -> None:
 
 
 def draw_run(run: Run, page: Path, png: bool = False) -> Drawings:
-    """The plots of one run, but for its phases, by name; drawing them takes longer than writing the page."""
+    """The plots of one run, except its phases, by name; drawing them takes longer than writing the page."""
     plots = run_page.plots_module(run)
     science = plots.figures(run.folder.path) if plots is not None else []
     drawn = {figure.name: _draw(figure, page, png) for figure in run_figures(run)}
@@ -176,7 +176,7 @@ def comparison_page(runs: Sequence[Run], page: Path, png: bool = False, find_bes
 
 
 def drawn_beside(found: Beside | None, page: Path, png: bool) -> dict[str, Any] | None:
-    """What is beside the runs of a page, with its figure drawn."""
+    """What a page shows beside its runs, with the figure drawn."""
     if found is None:
         return None
     figure = None if found.figure is None else _draw(found.figure, page, png)

@@ -26,7 +26,7 @@ RESERVE = ".reserve"
 CRASH = "crash.json"
 """What a study writes into the folder of a run that ended without saying why."""
 JOB_FILE = re.compile(r"job\.sh|job\.json|holds|job-energy\.json|job(-.*)?\.log|hpcbench\.[oe]\d+|attempts")
-"""What a batch job has in the folder before its run begins, and keeps there."""
+"""Files that a batch job has in the folder before its run begins, and keeps there."""
 RESERVE_BYTES = 256 * 1024
 
 
@@ -54,7 +54,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: str | Path) -> RunFolder:
-        """Make a new folder. ``InputError`` when it holds something already or cannot be made."""
+        """Make a new folder. Raises ``InputError`` when it already holds something or cannot be made."""
         folder = cls(path)
         try:
             make_folder(folder.path)
@@ -67,7 +67,7 @@ class RunFolder:
         return folder
 
     def set_aside(self) -> Path | None:
-        """Move what an earlier attempt left into ``attempts/N``; returns that folder, ``None`` if there was nothing."""
+        """Move what an earlier attempt left into ``attempts/N``; return that folder, ``None`` if there was nothing."""
         left = [each for each in self.path.iterdir() if not JOB_FILE.fullmatch(each.name)] if self.path.is_dir() else []
         if not left:
             return None
@@ -83,7 +83,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path, needs: Sequence[str] = ("config.yaml", "mllog.txt")) -> RunFolder:
-        """A folder that a run wrote. ``InputError`` names what is missing of the files ``needs``."""
+        """Open a folder that a run wrote. Raises ``InputError`` that names which of the files ``needs`` are missing."""
         folder = cls(path)
         if not folder.path.is_dir():
             raise InputError(f"run folder {path} does not exist; give the folder that 'hpcbench train' printed")
@@ -119,7 +119,7 @@ class RunFolder:
     def append_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Append ``rows`` to the table ``name``, such as ``steps.csv``; the first row ever written fixes the columns.
 
-        The system has the rows when this returns, and the disk after the next ``sync``. Raises
+        The operating system has the rows when this returns, and the disk has them after the next ``sync``. Raises
         ``ValueError`` for a row with other columns.
         """
         if not rows:
@@ -154,7 +154,7 @@ class RunFolder:
         return {number for number, _ in self._rows(name)[1]}
 
     def sync(self) -> None:
-        """Wait until the disk has all tables and the log, as far as they are written now. Raises ``OSError``."""
+        """Wait until the disk has all that is written so far of the tables and the log. Raises ``OSError``."""
         for path in (*sorted(self.path.glob("*.csv")), self.mllog):
             if path.exists():
                 sync_file(path)
@@ -177,7 +177,7 @@ class RunFolder:
         return self._table(self.trust_ratios)
 
     def read_ranks(self) -> pandas.DataFrame:
-        """One row per rank: what it measured of the steps after the warm-up. Raises ``DataError``."""
+        """One row per rank: what it measured in the steps after the warm-up. Raises ``DataError``."""
         return self._table(self.ranks)
 
     def read_steps(self) -> pandas.DataFrame:
@@ -187,7 +187,7 @@ class RunFolder:
     def reserve(self) -> None:
         """Keep a little space, so that a run that fills the disk can still write why it ended.
 
-        Raises ``DataError`` where a pipe, which would be waited for, or anything else but a file is in its place.
+        Raises ``DataError`` where something other than a file is in its place, such as a pipe, which would block.
         """
         path = self.path / RESERVE
         if os.path.lexists(path):
@@ -195,11 +195,11 @@ class RunFolder:
         path.write_bytes(b"\0" * RESERVE_BYTES)
 
     def release(self) -> None:
-        """Give the reserved space back, at the end of a run."""
+        """Give back the reserved space at the end of a run."""
         release_reserve(self.path)
 
     def _rows(self, name: str) -> tuple[str, list[tuple[int, str]]]:
-        """The first line of a table, and its whole rows with their steps; an empty line where there is no table."""
+        """The first line of a table, and its whole rows with their steps; the line is empty where there is no table."""
         try:
             text = read_bytes(self.path / name).decode("utf-8", errors="replace")
         except FileNotFoundError:
@@ -231,7 +231,7 @@ class RunFolder:
 
 
 def default_path(application: str, preset: str, root: str | Path = "runs") -> Path:
-    """A run folder's name not yet taken: ``runs/<application>-<preset>-<UTC time>``, then with ``-2``, ``-3``, ..."""
+    """A free name for a run folder: ``runs/<application>-<preset>-<UTC time>``, then with ``-2``, ``-3``, ..."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     first = Path(root) / f"{application}-{preset}-{stamp}"
     path, count = first, 1
@@ -242,7 +242,7 @@ def default_path(application: str, preset: str, root: str | Path = "runs") -> Pa
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write ``text`` under a temporary name, then rename, durably; on a full disk again, from the folder's reserve."""
+    """Write ``text`` durably under a temporary name, then rename it; on a full disk, free the reserve and retry."""
     try:
         _write_and_rename(path, text)
     except OSError as error:
@@ -252,7 +252,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def release_reserve(folder: Path) -> bool:
-    """Delete the reserve of a run folder; whether there was one."""
+    """Delete the reserve of a run folder; return whether there was one."""
     try:
         (folder / RESERVE).unlink()
     except FileNotFoundError:

@@ -51,7 +51,7 @@ def plots_module(run: Run) -> ModuleType | None:
 
 @dataclass(frozen=True)
 class Words:
-    """An application's own words for itself and its metrics; keys serve where it gives none."""
+    """An application's own words for itself and its metrics; keys are used where it gives none."""
 
     about: str
     labels: dict[str, str]
@@ -169,14 +169,14 @@ def tiles(run: Run) -> list[dict[str, str]]:
 
 
 def wall_words(s: Summary) -> str:
-    """The wall time of all attempts, and that between them, which is on the clock too."""
+    """The wall time of all attempts, and the time between them, which is also on the clock."""
     if not s.resumed:
         return f"of {units.duration(s.wall_s)} wall time"
     return f"{units.duration(s.wall_s)} wall time in {s.resumed + 1} attempts, {units.duration(s.gaps_s)} between them"
 
 
 def epochs_tile(run: Run) -> tuple[str, str, str]:
-    """Epochs at the first evaluation that met the target; of a run that met none, all of them."""
+    """Epochs at the first evaluation that met the target; for a run that met none, all of them."""
     s, steps = run.summary, count(run.summary.steps, "optimizer step")
     if not run.reached:
         return "epochs", units.epochs(s.epochs), steps
@@ -185,7 +185,7 @@ def epochs_tile(run: Run) -> tuple[str, str, str]:
 
 
 def throughput_tile(s: Summary) -> tuple[str, str, str]:
-    """The median over epochs; of a run with a single one, that of the steps after the warm-up."""
+    """The median over epochs; for a run with a single epoch, the rate of the steps after the warm-up."""
     if s.samples_per_s is None and s.warm_samples_per_s is not None:
         return "throughput", units.significant(s.warm_samples_per_s), "training samples/s after the warm-up"
     return "throughput", units.significant(s.samples_per_s), "training samples/s"
@@ -232,7 +232,7 @@ def setup_pairs(run: Run) -> list[tuple[str, str]]:
         ("validation samples", units.integer(s.validation_samples)),
         ("division and rules", f"{s.division}, MLPerf HPC {s.ruleset}"),
     ]
-    if s.flops_forward_per_sample:  # they are counted at the end of a run that comes to it
+    if s.flops_forward_per_sample:  # they are counted at the end of a run that gets there
         pairs.insert(4, ("forward pass", f"{units.prefixed(s.flops_forward_per_sample, 'FLOP')}/sample"))
     if s.peak_lr is not None:
         pairs.insert(2, ("peak learning rate", units.significant(s.peak_lr)))
@@ -242,7 +242,7 @@ def setup_pairs(run: Run) -> list[tuple[str, str]]:
 
 
 def machine_pairs(run: Run, system: dict[str, Any]) -> list[tuple[str, str]]:
-    """What it ran on."""
+    """What the run ran on."""
     s = run.summary
     pairs = [
         ("device", s.device),
@@ -261,7 +261,7 @@ def machine_pairs(run: Run, system: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def energy(s: Summary) -> str:
-    """Joules with their source, or why there are none; nothing of runs that did not look."""
+    """Joules with their source, or why there are none; empty for runs that did not look."""
     if s.energy_j is None:
         return s.energy_note
     return f"{units.prefixed(s.energy_j, 'J')} ({s.energy_source}: {s.energy_note})"
@@ -291,7 +291,7 @@ def command_line(environment: dict[str, Any]) -> str:
 
 
 def day(started: str) -> str:
-    """An ISO time as ``14 March 2026, 09:26 UTC``; as it stands where it is none."""
+    """An ISO time as ``14 March 2026, 09:26 UTC``; unchanged where it is none."""
     try:
         moment = datetime.fromisoformat(started)
     except ValueError:

@@ -20,12 +20,12 @@ from staging.probing.ceilings import WORDS
 Floats = npt.NDArray[np.float64]
 
 FEW = 8
-"""Up to so many nodes each have a line and a bar; of more, the spread is shown."""
+"""Up to this many nodes each have a line and a bar; for more, the spread is shown."""
 GRID = 400
 """Points in time at which many nodes are compared."""
 BEFORE = ("list", "plan", "check", "other")
 AFTER = ("move", "commit", "wait", "verify")
-"""Phases in their order; what is between them is small, and shown where most of it is, before the data move."""
+"""Phases in their order; ``other``, what is between them, is small, and shown where most of it is: before the move."""
 COLORS = {
     "list": style.PURPLE,
     "plan": style.INK,
@@ -57,7 +57,7 @@ class NodeLine:
 
     @property
     def seconds(self) -> float:
-        """From the start to the end of the staging."""
+        """Seconds from the start to the end of the staging."""
         return sum(self.phases.values())
 
     @property
@@ -67,12 +67,12 @@ class NodeLine:
 
     @property
     def bytes(self) -> float:
-        """Landed in the end."""
+        """Bytes landed at the end."""
         return float(self.landed[-1])
 
 
 def node_lines(found: Mapping[str, Any]) -> list[NodeLine]:
-    """The nodes of a staging report as JSON; empty where it has none, as reports of other kinds."""
+    """The nodes of a staging report in JSON; empty where it has none, as in reports of other kinds."""
     ranks = found.get("ranks")
     if not isinstance(ranks, list):
         return []
@@ -92,13 +92,13 @@ def _node_line(name: str, ranks: Sequence[Mapping[str, Any]]) -> NodeLine:
 
 
 def _ordered(phases: Mapping[str, float]) -> dict[str, float]:
-    """The phases in the order in which they happen; names that are new count as before the move."""
+    """The phases in the order in which they happen; unknown names count as before the move."""
     new = [name for name in phases if name not in BEFORE + AFTER]
     return {name: float(phases[name]) for name in (*BEFORE[:-1], *new, "other", *AFTER) if phases.get(name, 0) > 0}
 
 
 def _curve(rank: Mapping[str, Any]) -> tuple[Floats, Floats]:
-    """Seconds since the start, and bytes that the rank had landed: from nothing, when it began to move, to all."""
+    """Seconds since the start, and bytes that the rank had landed by then: from none, when it began to move, to all."""
     phases = _ordered(rank["phases_s"])
     start = sum(seconds for name, seconds in phases.items() if name not in AFTER)
     move, total = phases.get("move", 0.0), float(rank["counters"]["bytes_landed"])
@@ -154,7 +154,7 @@ def _spread(axes: Axes, nodes: Sequence[NodeLine], slowest: NodeLine) -> None:
 
 
 def _ceiling(axes: Axes, found: Mapping[str, Any], nodes: Sequence[NodeLine]) -> None:
-    """The line of a node that is as fast as the part that bound the staging could be, by the probe."""
+    """The line of a node as fast as the part that limited the staging could be, according to the probe."""
     shares = found.get("shares") or []
     if found.get("bound_basis") != "probe" or not shares or not shares[0]["share"]:
         return
@@ -203,7 +203,7 @@ def _bars(axes: Axes, rows: Sequence[NodeLine], labels: Sequence[str], slowest: 
 
 
 def _frame(figure: Canvas, upper: Axes, lower: Axes, longest: float) -> None:
-    """Axes in time, and the two legends."""
+    """The time axes and the two legends."""
     lower.set_xlim(0, longest * 1.01)
     seconds_axis(lower, longest)
     lower.set_xlabel(lower.get_xlabel().replace("of the run", "of the staging"))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 MOST_FILES = 256
-"""So many files are looked at, evenly spread over the names; of more the size is an estimate."""
+"""At most this many files are looked at, evenly spread over the names; for more, the size is an estimate."""
 
 
 def files_bytes(files: Sequence[Path]) -> int:
@@ -21,7 +21,7 @@ def files_bytes(files: Sequence[Path]) -> int:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files below ``folder``; those that vanish in between do not count."""
+    """Bytes of all files below ``folder``; those that vanish meanwhile do not count."""
     total = 0
     for where, _, names in os.walk(folder):
         for name in names:

@@ -30,9 +30,9 @@ COLORS = {
     "faint": FAINT, "yellow": YELLOW, "orange": ORANGE, "blue": BLUE, "vermillion": VERMILLION, "rose": "#F3B48B",
     "sky": SKY, "green": GREEN, "purple": PURPLE, "muted": MUTED, "pale": "#d3d9df",
 }  # fmt: skip
-"""By the names that the table of phases uses; rose is vermillion, thinned with white."""
+"""Colours by the names that the table of phases uses; rose is vermillion thinned with white."""
 DARK = (BLUE, VERMILLION, GREEN)
-"""Colours on which white text is read best."""
+"""Colours on which white text is the most legible."""
 PHASE_COLORS = {phase.name: COLORS[phase.color] for phase in TABLE}
 """The colour of each phase, the same on every page."""
 
@@ -106,7 +106,7 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def canvas(height: float, width: float = WIDTH) -> Canvas:
-    """An empty figure of ``width`` x ``height`` inches with constrained layout, not known to pyplot."""
+    """An empty figure of ``width`` x ``height`` inches with constrained layout, not registered with pyplot."""
     figure = Canvas(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -128,7 +128,7 @@ def svg(figure: Canvas, name: str) -> str:
 
 @styled
 def save(figure: Canvas, path: Path) -> Path:
-    """Write the figure to ``path`` (``.svg``, ``.png`` at 200 dots per inch) by temporary name and rename."""
+    """Write the figure to ``path`` (``.svg``, ``.png`` at 200 dots per inch), by way of a temporary name."""
     metadata = {"Date": None} if path.suffix == ".svg" else None
     lay_out(figure)
     with replacing(path) as temporary:

@@ -32,7 +32,7 @@ class Summary:
     reason: str = ""
     """Why the run ended as it did, in words."""
     complete: bool = True
-    """Whether what follows the clock was done, such as baselines; a run that was killed there can be resumed."""
+    """Whether the work after the clock, such as baselines, was done; a run that was killed in it can be resumed."""
     seed: int = 0
     metric: str = ""
     better: Literal["lower", "higher"] = "lower"
@@ -40,7 +40,7 @@ class Summary:
     best: float | None = None
     """Best value of the metric over all evaluations."""
     epochs: float = 0
-    """Until the last evaluation; whole but where ``train.evaluations_per_epoch`` is above 1, as the next."""
+    """Until the last evaluation; like ``epochs_to_target``, whole unless ``train.evaluations_per_epoch`` is above 1."""
     steps: int = 0
     """Optimizer steps."""
     samples: int = 0
@@ -53,24 +53,24 @@ class Summary:
     time_to_solution_s: float = 0.0
     """From run_start to run_stop."""
     wall_s: float = 0.0
-    """Of the processes of all attempts, from start to page; ``phases_s`` adds up to it."""
+    """Wall time of the processes of all attempts, from start to page; ``phases_s`` adds up to it."""
     gaps_s: float = 0.0
-    """Between the attempts of a resumed run, with what was lost when one was killed."""
+    """Time between the attempts of a resumed run, including what was lost when one was killed."""
     phases_s: dict[str, float] = field(default_factory=dict)
     world_size: int = 1
     spatial: str = "1"
     """Ranks that share each sample: ``4``, or ``2x2`` in two dimensions."""
     simulated_ranks: int | None = None
-    """Data-parallel ranks whose work each of the ``world_size`` did in turn; unset: its own. Times are as measured."""
+    """Data-parallel ranks whose work each of ``world_size`` ranks did in turn; unset: its own. Times as measured."""
     simulated_nodes: int | None = None
-    """Nodes that the ranks were dealt to, where these were not real."""
+    """Nodes that the ranks were assigned to, where these were not real."""
     batchnorm_group_size: int = 1
     nodes: int = 1
     ranks_per_node: int = 1
     threads: int = 1
     """Compute threads per rank."""
     device: str = "cpu"
-    """The name of its model."""
+    """Name of the device's model."""
     device_type: str = ""
     """``cpu``, ``cuda``, ...; unset in summaries of earlier versions."""
     precision: str = "32-true"
@@ -83,40 +83,40 @@ class Summary:
     train_samples: int = 0
     validation_samples: int = 0
     samples_per_s: float | None = None
-    """Median of training over the rows of ``epochs.csv`` after the first; unset for a single one."""
+    """Median of training over the rows of ``epochs.csv`` after the first; unset for a single row."""
     warm_samples_per_s: float | None = None
-    """Of training over the optimizer steps after ``measure.warmup_steps``; unset where there were no more."""
+    """Of training over the optimizer steps after ``measure.warmup_steps``; unset where there were none."""
     parameters: int = 0
     flops_forward_per_sample: int = 0
     flops_training_per_sample: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the last evaluation."""
     noise_scale: float | None = None
-    """Gradient noise scale B_simple in samples, of sums over all measurements; unset where it was not resolved."""
+    """Gradient noise scale B_simple in samples, from sums over all measurements; unset where it was not resolved."""
     noise_scale_low: float | None = None
     """Lower end of its 95 % interval; 0 where there is none."""
     noise_scale_high: float | None = None
-    """Upper end; unset where there is none, as where the gradient is lost in noise."""
+    """Upper end; unset where there is none, such as where the gradient is lost in noise."""
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     """Metrics of each baseline on the same validation set."""
     peak_memory_bytes: int = 0
     """Largest over ranks: of the accelerator, or of the process where there is none."""
     checkpoint_stall_s: float = 0.0
-    """The training was held by checkpoints."""
+    """How long checkpoints held the training."""
     checkpoint_longest_stall_s: float = 0.0
-    """The longest that one of them held it."""
+    """The longest that one checkpoint held it."""
     checkpoint_write_bytes: int = 0
     checkpoint_write_s: float = 0.0
-    """To write them, beside the training where they are asynchronous."""
+    """Time to write them, alongside the training where they are asynchronous."""
     checkpoint_read_bytes: int = 0
     checkpoint_read_s: float = 0.0
-    """To read and verify those that the run was resumed from."""
+    """Time to read and verify those that the run was resumed from."""
     train_bytes: int = 0
-    """Of the files of the training samples, where the dataset lies; of many files an estimate by 256. 0: not known."""
+    """Of the training samples' files, where the dataset lies; an estimate from 256 of them if more. 0: not known."""
     validation_bytes: int = 0
-    """Of those of the validation samples."""
+    """The same for the validation samples."""
     folder_bytes: int = 0
-    """Of the run folder at the end, with its checkpoints; without the page. 0: not known."""
+    """Of the run folder at the end, with its checkpoints but without the page. 0: not known."""
     energy_j: float | None = None
     """Joules of all nodes from run_start to run_stop, as far as ``energy_note`` says; unset where nothing was read."""
     energy_source: str = ""
@@ -135,7 +135,7 @@ class Summary:
 
     @property
     def simulating(self) -> str:
-        """What follows the number of ranks where these do the work of more: `` simulating 64``; else nothing."""
+        """Text after the number of ranks where these do the work of more: `` simulating 64``; else empty."""
         return "" if self.simulated_ranks is None else f" simulating {self.data_parallel_size * self.simulated_ranks:,}"
 
     @property
@@ -145,7 +145,7 @@ class Summary:
 
     @property
     def splitting(self) -> str:
-        """What follows the number of ranks where these share samples: `` as 2 x 4 (data x spatial)``; else nothing."""
+        """Text after the number of ranks where these share samples: `` as 2 x 4 (data x spatial)``; else empty."""
         return "" if self.spatial == "1" else f" as {mesh_shape(self.world_size, self.spatial).words} (data x spatial)"
 
     def to_json(self) -> str:
@@ -156,7 +156,7 @@ class Summary:
     def from_json(cls, text: str, path: str | Path = "summary.json") -> Summary:
         """Read a summary; ``path`` only names it in errors.
 
-        Raises ``DataError`` for text that is not JSON, another schema, or missing keys. Unknown keys are left out.
+        Raises ``DataError`` for text that is not JSON, another schema, or missing keys. Unknown keys are ignored.
         """
         try:
             values = json.loads(text)

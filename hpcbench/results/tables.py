@@ -18,9 +18,9 @@ NARROWEST = 6
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), width: int = WIDTH) -> str:
-    """``rows`` under ``headers`` with a rule between; columns named in ``right`` are flush right.
+    """``rows`` under ``headers`` with a rule between; columns named in ``right`` are right-aligned.
 
-    No line is longer than ``width``: where the cells ask for more, the widest columns are cut, with ``..`` at the end.
+    No line is longer than ``width``: where the cells need more, the widest columns are cut, with ``..`` at the end.
     """
     lines = [list(headers), *[list(row) for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
@@ -37,14 +37,14 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 
 
 def wrapped(text: str, indent: int = 2) -> str:
-    """A line for people as lines of at most ``WIDTH``, the further ones indented. Options and paths stay whole."""
+    """``text`` as lines of at most ``WIDTH`` columns, all but the first indented. Options and paths stay whole."""
     return textwrap.fill(
         text, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )  # fmt: skip
 
 
 def missing(value: object) -> bool:
-    """Whether a cell of a frame has no value. Pandas is not imported before there is a frame: ``status`` has none."""
+    """Whether a cell of a frame has no value. ``None`` needs no import of pandas: ``status`` has no frame."""
     if value is None:
         return True
     import pandas as pd
@@ -99,7 +99,7 @@ def runs_table(frame: pd.DataFrame) -> str:
 
 
 def phases_table(frame: pd.DataFrame) -> str:
-    """Seconds of each phase, one line per record; columns whose every value is below 1 ms are left out."""
+    """Seconds of each phase, one line per record; columns with all values below 1 ms are left out."""
     columns = [name for phase in PHASES if (name := f"phase_{phase}_s") in frame and frame[name].max() >= 1e-3]
     names = [name[len("phase_") : -len("_s")].replace("_", " ") for name in columns]
     rows = [

@@ -41,12 +41,12 @@ def integer(value: float | None) -> str:
 
 
 def counted(number: int, thing: str, several: str = "") -> str:
-    """``1 node``, ``3 nodes``; ``several`` where the plural is another."""
+    """``1 node``, ``3 nodes``; ``several`` is the plural where it does not just add an s."""
     return f"{number:,} {thing if number == 1 else several or f'{thing}s'}"
 
 
 def epochs(value: float | None) -> str:
-    """Epochs, whole or up to an evaluation within one: 12, 2.25, 0.333."""
+    """Epochs, whole or up to an evaluation within an epoch: 12, 2.25, 0.333."""
     if value is None or not math.isfinite(value) or value == round(value):
         return integer(value)
     return f"{value:,.3f}".rstrip("0")
@@ -63,7 +63,7 @@ def whole_percent(fraction: float) -> str:
 
 
 def interval(value: float, bounds: tuple[float, float]) -> str:
-    """An estimate with its interval: 412 (300 to 640), infinity in words; alone where the interval is not known."""
+    """An estimate with its interval: 412 (300 to 640), infinity in words; the estimate alone where there is none."""
     middle, low, high = ("unbounded" if number == math.inf else significant(number) for number in (value, *bounds))
     return middle if math.isnan(bounds[0]) else f"{middle} ({low} to {high})"
 

@@ -17,7 +17,7 @@ from staging.errors import InputError
 
 SUFFIX = ".tmpl"
 PACKAGE = "package"
-"""In the name of a template's path, this word stands for the name of the application."""
+"""In a template's path, this word stands for the name of the application."""
 LONGEST_NAME = 40
 
 
@@ -42,7 +42,7 @@ def new_folder(name: str, out: Path) -> Path:
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write files by their path below ``folder``, all of them or none. Raises ``InputError`` where that fails."""
+    """Write files by their path below ``folder``, all of them or none. Raises ``InputError`` if that fails."""
     out, name = folder.parent, folder.name
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def render(name: str) -> dict[str, str]:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a Python package and of a distribution."""
+    """Refuse a name that cannot be that of a Python package and of a distribution."""
     rule = "take a lower-case Python identifier such as my_model"
     if len(name) > LONGEST_NAME:
         raise InputError(f"NAME '{name}' has {len(name)} characters, more than {LONGEST_NAME}; {rule}")

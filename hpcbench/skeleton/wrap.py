@@ -1,4 +1,4 @@
-"""Writes the package of an application that takes a model and a dataset of other packages as they are."""
+"""Writes the package of an application that uses a model and a dataset of other packages unchanged."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_plain(asked: Wrapping) -> None:
 
 
 def imported(path: str, option: str) -> Any:
-    """What ``package.module:name`` names. Raises ``InputError`` where there is no such thing, or it is not callable."""
+    """What ``package.module:name`` names. Raises ``InputError`` if there is no such thing, or it is not callable."""
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), name)):
         raise InputError(f"{option} ({path}) must be package.module:name")
@@ -84,7 +84,7 @@ def imported(path: str, option: str) -> Any:
 
 
 def made(path: str, option: str) -> nn.Module:
-    """The model that calling ``path`` makes. Raises ``InputError`` where that takes arguments, or is no module."""
+    """The model that calling ``path`` makes. Raises ``InputError`` if that needs arguments, or it is no module."""
     make = imported(path, option)
     try:
         model = make()
@@ -99,7 +99,7 @@ def made(path: str, option: str) -> nn.Module:
 
 
 def folder_argument(make: Any) -> str | None:
-    """The argument by which a data module takes its folder. Raises ``InputError`` for other ones that it must have."""
+    """The argument by which a data module takes its folder. Raises ``InputError`` for other required arguments."""
     parameters = inspect.signature(make).parameters
     found = next((name for name in FOLDER_NAMES if name in parameters), None)
     for name, parameter in parameters.items():
@@ -113,7 +113,7 @@ def folder_argument(make: Any) -> str | None:
 
 
 def optimizer_settings(model: Any) -> tuple[dict[str, Any], str]:
-    """Settings of ``optim`` that are those of ``configure_optimizers``, and a remark on where they are from."""
+    """Settings of ``optim`` that match ``configure_optimizers``, and a remark on where they come from."""
     if not overridden(model, "configure_optimizers"):
         return {}, "a start; configure_optimizers has none"
     optimizers = optimizers_of(model)

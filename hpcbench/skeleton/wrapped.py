@@ -33,7 +33,7 @@ def render_wrapped(name: str, asked: Wrapping, found: Found) -> dict[str, str]:
 
 
 def words_of(name: str, asked: Wrapping, found: Found) -> dict[str, Any]:
-    """What stands for the names in the templates."""
+    """The texts for the names in the templates."""
     made = (asked.data or asked.dataset or "").partition(":")
     module = asked.module.partition(":")
     arguments = f"{found.folder_argument}=folder" if found.folder_argument else ""
@@ -56,7 +56,7 @@ def words_of(name: str, asked: Wrapping, found: Found) -> dict[str, Any]:
 
 
 def plain_words(asked: Wrapping) -> dict[str, Any]:
-    """Those of the task of a plain module."""
+    """The texts for the task of a plain module."""
     loss = (asked.loss or "").partition(":")
     metric = asked.metrics[0].partition(":") if asked.metrics else None
     modules = {loss[0], *([metric[0]] if metric else [])}
@@ -81,12 +81,12 @@ def preset(asked: Wrapping, found: Found) -> str:
 
 
 def quoted(texts: tuple[str, ...]) -> str:
-    """A tuple in Python."""
+    """A tuple as Python source."""
     return f"({', '.join(map(json.dumps, texts))}{',' if len(texts) == 1 else ''})"
 
 
 def number(value: Any) -> str:
-    """A setting in YAML 1.1, to which ``1e-08`` is a text."""
+    """A setting in YAML 1.1, for which ``1e-08`` is a text."""
     text = json.dumps(value) if isinstance(value, bool | list) else str(value)
     return f"{value:.12f}".rstrip("0") if isinstance(value, float) and "e-" in text else text
 

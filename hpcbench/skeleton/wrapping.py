@@ -1,4 +1,4 @@
-"""What is asked when parts of other packages are wrapped as an application, and what looking at them told."""
+"""The request to wrap parts of other packages as an application, and what looking at the parts showed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Wrapping:
     """A function of a folder that makes training and validation set."""
     loss: str | None = None
     metrics: tuple[str, ...] = ()
-    """Names that a LightningModule logs; of a plain module at most one, a function."""
+    """Names that a LightningModule logs; for a plain module at most one, a function."""
     better: Literal["lower", "higher"] = "lower"
     keys: Keys | None = None
     target: float | None = None
@@ -29,12 +29,12 @@ class Wrapping:
 
 @dataclass(frozen=True)
 class Found:
-    """What looking at the parts told."""
+    """What looking at the parts showed."""
 
     lightning: bool
     optimizer: dict[str, Any]
     """Settings of ``optim``."""
     remark: str
-    """Where these are from."""
+    """Where these come from."""
     folder_argument: str | None
-    """Of the data module, the argument for its folder."""
+    """The data module's argument for its folder."""

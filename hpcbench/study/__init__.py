@@ -1,1 +1,1 @@
-"""Matrices of runs, and what is fitted to their results."""
+"""Matrices of runs, and the fits to their results."""

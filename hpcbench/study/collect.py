@@ -1,4 +1,4 @@
-"""A copy of a study that is fit for a repository: small, and without what names the machine it ran on."""
+"""Makes a copy of a study that is fit for a repository: small, and without the names of the machine it ran on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hpcbench.study.run_status import read_run_status
 from staging.formats.regular import refuse_special
 
 KEPT = ("config.yaml", "mllog.txt", "epochs.csv", "summary.json", "noise_scale.csv", "trust_ratios.csv", CRASH)
-"""Files of a run. Not ``environment.json`` and ``system.json``, which hold paths and the host's name."""
+"""Files of a run. ``environment.json`` and ``system.json`` are left out: they hold paths and the host name."""
 PAGES = ("study.json", "results.csv", "table.txt", "study.html")
 
 
 def collect(folder: StudyFolder, out: Path) -> int:
-    """Copy the definition, the pages and the runs that are done into ``out``; returns how many runs.
+    """Copy the definition, the pages and the runs that are done into ``out``; returns the number of runs.
 
-    A study can go on in the copy. Raises ``InputError`` where ``out`` holds another thing than an earlier copy.
+    A study can continue in the copy. Raises ``InputError`` if ``out`` holds anything other than an earlier copy.
     """
     target = begin_copy(folder, out)
     for path in [folder.path / name for name in PAGES] + sorted(folder.path.glob("*.png")):

@@ -47,7 +47,7 @@ from staging.errors import DataError, InputError
 
 
 def run_study(study: Study, path: Path, options: ExecutionOptions, *, dry_run: bool = False) -> int:
-    """Make what is missing of the study in the folder ``path``, here or as jobs; ``dry_run`` only shows the plan.
+    """Make the missing runs of the study in the folder ``path``, here or as jobs; ``dry_run`` only shows the plan.
 
     Returns the exit code. Raises ``InputError`` for a folder of another study or one in use, ``Aborted`` for a signal.
     """
@@ -70,18 +70,18 @@ def run_study(study: Study, path: Path, options: ExecutionOptions, *, dry_run: b
 
 
 def resume_study(path: Path, options: ExecutionOptions, *, dry_run: bool = False) -> int:
-    """Make what is missing of the study that the folder holds, and again what failed; see ``run_study``."""
+    """Make the missing runs of the study that the folder holds, and repeat failed ones; see ``run_study``."""
     return run_study(read_study(StudyFolder(path)), path, options, dry_run=dry_run)
 
 
 def merged(study: Study, folder: StudyFolder) -> Study:
-    """The study together with what the folder has of it. Raises ``InputError`` where that is another."""
+    """The study merged with the one in the folder. Raises ``InputError`` if the two cannot be compared."""
     before = folder.read()
     return study if before is None else grow(Study.from_dict(before, folder.definition), study, folder.path)
 
 
 def executor_of(study: Study, folder: StudyFolder, options: ExecutionOptions, lock: int | None) -> Executor:
-    """What makes the runs. Raises ``InputError`` where they do not fit this machine, or a node of the site."""
+    """What makes the runs. Raises ``InputError`` if they do not fit this machine, or a node of the site."""
     site = find_site(study.site)
     if site.scheduler != "local":
         packing = packing_of(study, site)
@@ -101,9 +101,9 @@ def executor_of(study: Study, folder: StudyFolder, options: ExecutionOptions, lo
 
 
 def check_data(study: Study) -> tuple[int, int]:
-    """Training and validation samples. Raises ``InputError`` where there is no dataset, or one that is too small.
+    """The numbers of training and validation samples. Raises ``InputError`` if the dataset is missing or too small.
 
-    One that is not on this machine is left to the jobs of a site; its size is what the settings say.
+    A dataset that is not on this machine is left to the jobs of a site; its size is what the settings say.
     """
     from hpcbench.train.build import open_data
 
@@ -131,7 +131,7 @@ def check_data(study: Study) -> tuple[int, int]:
 
 
 def shared_config(study: Study) -> RunConfig:
-    """What all runs have in common beside optimizer and schedule."""
+    """What all runs have in common, apart from optimizer and schedule."""
     return resolve(find_application(study.application), study.preset, None, beside_the_recipe(study.settings))
 
 
@@ -139,7 +139,7 @@ def show_plan(
     study: Study, folder: StudyFolder, statuses: Statuses, options: ExecutionOptions, executor: Executor,
     samples: tuple[int, int],
 ) -> None:  # fmt: skip
-    """Print the matrix, and what is left of it takes: time here, jobs and node-hours on a site."""
+    """Print the matrix, and what the runs that are left take: time here, jobs and node-hours on a site."""
     say(f"{size(study)}\n\n{plan_table(study, statuses)}\n")
     todo = sum(count for _, count in left(study, statuses))
     if not todo:
@@ -154,7 +154,7 @@ def show_plan(
 
 
 def first_speed(study: Study, launcher: Launcher, places: Sequence[Place], samples: tuple[int, int]) -> Speed:
-    """The speed of a short run of the study's first row."""
+    """The speed, measured with a short run of the study's first row."""
     say("measuring the speed with a short run")
     row = next(point for point in points(study) if not point.source)
     first = study_run(study, PlannedRun(row, study.lr_search[0], 1))
@@ -163,7 +163,7 @@ def first_speed(study: Study, launcher: Launcher, places: Sequence[Place], sampl
 
 
 def cost(study: Study, site: Site, statuses: Statuses) -> str:
-    """The jobs of what is left, and their node-hours at most; of a search those of the runs that follow it, too."""
+    """The jobs for the runs that are left, and their node-hours at most; a search includes the runs that follow it."""
     packing, planned = packing_of(study, site), next_runs(study, statuses)
     total = sum(count for _, count in left(study, statuses))
     waiting = sum(state.under_way for state in statuses.values())
@@ -185,7 +185,7 @@ def cost(study: Study, site: Site, statuses: Statuses) -> str:
 def make_runs(
     study: Study, folder: StudyFolder, options: ExecutionOptions, executor: Executor, statuses: Statuses
 ) -> dict[str, RunStatus]:
-    """Make everything that is missing, a line for each run that ends; the status of all then."""
+    """Make all missing runs, and print a line for each one that ends; returns the status of all runs."""
     places = len(executor.places) if isinstance(executor, LocalRuns) else None
     ended = sum(state.final and not (options.retry and state.status == "failed") for state in statuses.values())
     progress = Progress(ended, places or 0)
@@ -202,7 +202,7 @@ def make_runs(
 
 
 def runs_of(study: Study) -> Callable[[Statuses], list[StudyRun]]:
-    """What is to be run next, as the runner asks for it."""
+    """A function that returns the runs to make next, as the runner calls it."""
     return lambda statuses: [study_run(study, run) for run in next_runs(study, statuses)]
 
 
@@ -212,7 +212,7 @@ def read_statuses(study: Study, folder: StudyFolder) -> dict[str, RunStatus]:
 
 
 def conclude(study: Study, folder: StudyFolder, statuses: Statuses) -> None:
-    """The page, or where the jobs are."""
+    """Write the report, or, while runs are under way, print the commands that show and continue the study."""
     if not any(state.under_way for state in statuses.values()):
         report(folder)
         if any(count for _, count in left(study, statuses)):
@@ -224,7 +224,7 @@ def conclude(study: Study, folder: StudyFolder, statuses: Statuses) -> None:
 
 
 def status(study: Study, folder: StudyFolder) -> str:
-    """The plan with what is done of it, and why runs failed, were interrupted or are unknown."""
+    """The plan with its progress, and why runs failed, were interrupted or are unknown."""
     damaged: list[DataError] = []
     statuses = study_statuses(folder, possible_names(study), damaged)
     told = [*map(str, damaged), *reasons(statuses)]
@@ -236,7 +236,7 @@ def status(study: Study, folder: StudyFolder) -> str:
 
 
 def reasons(statuses: Statuses) -> list[str]:
-    """Why runs failed, were interrupted or are unknown; what is the same for the runs of a job stands in a line."""
+    """Why runs failed, were interrupted or are unknown; a reason that the runs of a job share takes one line."""
     found: Counter[tuple[str, str, str]] = Counter()
     for name, state in statuses.items():
         if state.reason and state.status in ("failed", "interrupted", "unknown", "absent"):
@@ -257,12 +257,12 @@ def status_line(study: Study, statuses: Statuses) -> str:
 
 
 def cancel_study(folder: StudyFolder) -> int:
-    """Cancel every job of the study that waits or runs; the exit code."""
+    """Cancel every job of the study that waits or runs; returns the exit code."""
     return cancel_jobs(folder, possible_names(read_study(folder)))
 
 
 def report(folder: StudyFolder) -> None:
-    """Write tables, plots and page from the run folders, and say where they are."""
+    """Write tables, plots and page from the run folders, and print where they are."""
     from hpcbench.study.page import write_study
 
     study = read_study(folder)
@@ -276,7 +276,7 @@ def report(folder: StudyFolder) -> None:
 
 
 def read_study(folder: StudyFolder) -> Study:
-    """The definition in a study's folder. Raises ``InputError`` where there is none."""
+    """The definition in a study's folder. Raises ``InputError`` if there is none."""
     found = folder.read()
     if found is None:
         raise InputError(f"{folder.path} holds no study.json; give the --study-dir of a study")

@@ -1,4 +1,4 @@
-"""How the runs of a convergence study went: quality against epochs, and the searches for a learning rate."""
+"""Plots of how the runs of a convergence study went: quality against epochs, and the searches for a learning rate."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hpcbench.study.plots import color, line_style
 from hpcbench.study.results import Row, series
 
 WIDEST_MATRIX = 4
-"""Panels in a line."""
+"""Panels in a row."""
 SEED_DASHES = ("-", "--", ":")
-"""Of the seeds of a search, the last of all further ones."""
+"""Line styles of the seeds of a search; the last one is for all further seeds."""
 
 
 @style.styled
@@ -68,7 +68,7 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
 
 @style.styled
 def search(study: Study, rows: Sequence[Row]) -> Figure | None:
-    """What the searches saw: epochs to target against the multiple of the rule's rate."""
+    """What the searches found: epochs to target against the multiple of the rule's rate."""
     searched = [row for row in rows if any(state.final for _, state in row.search)]
     if not searched:
         return None
@@ -103,7 +103,7 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
 
 
 def draw_search(axes: Axes, row: Row, color: str, alpha: float) -> None:
-    """Epochs to target against the multiples that a row tried, a line for each seed, since not all have every seed."""
+    """Draw epochs to target against the multiples that a row tried; a line per seed, as not all have every seed."""
     reached: dict[int, dict[float, float]] = {}
     for run, state in sorted(row.search, key=lambda pair: pair[0].multiplier):
         if state.status == "reached" and state.summary is not None:

@@ -1,4 +1,4 @@
-"""What a convergence study is: the axes of its matrix, its rates, and the settings that all its runs share."""
+"""The definition of a convergence study: the axes of its matrix, its rates, and the settings that all runs share."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Placement = Literal["replicate", "shard", "shard+reshuffle"]
 KIND = "convergence"
 ADVICE = "restore it or give another folder"
 MOST_SEEDS = 10_000
-"""The seeds of a study are 1, 2, ... up to this at most; 0 and those beyond are of the runs that choose rates."""
+"""The seeds of a study are 1, 2, ... up to this at most; the runs that choose rates use 0 and the seeds beyond."""
 SEARCH_SEEDS = 2
-"""Of a search, unless the command says."""
+"""Seeds of a search, unless the command sets them."""
 MOST_WIDENINGS = 2
-"""How often a search may try further multiples, and does unless the command says."""
+"""How often a search may try further multiples: the most that a command can set, and the default."""
 GROWS = ("batch_sizes", "optimizers", "placements", "lr_search", "borrow")
-"""What more runs may come to have in the same folder; ``seeds``, those of the search, its widenings and the rates
-of new optimizers do as well."""
+"""Fields to which later commands may add in the same folder. ``seeds``, the seeds and widenings of the search, and
+``rates``, by those of new optimizers, may grow, too."""
 FREE = ("parallel.threads", "parallel.timeout_s", "data.workers", "train.checkpoint_every", "train.keep_checkpoints",
         "train.baselines")  # fmt: skip
-"""Settings that decide no result."""
+"""Settings that do not affect any result."""
 
 
 @dataclass(frozen=True)
 class Borrow:
-    """A recipe used at ``batch``: ``source`` is the batch size whose rate it is, or the preset whose recipe."""
+    """A recipe used at ``batch``; ``source`` is the batch size that its rate is from, or the preset that it is from."""
 
     source: str
     batch: int
@@ -56,34 +56,34 @@ class Study:
     optimizers: tuple[str, ...]
     seeds: int = field(metadata=within(1, MOST_SEEDS))
     local_batch_size: int = field(metadata=within(1, MOST_SAMPLES))
-    """Samples of a simulated rank; a smaller batch lowers it."""
+    """Samples of a simulated rank; a batch smaller than this lowers it."""
     rates: Mapping[str, Rate]
     lr_search: tuple[float, ...] = (1.0,)
-    """Multipliers of the rate by the rule."""
+    """Multipliers of the rate that the rule gives."""
     lr_search_seeds: int = field(default=1, metadata=within(1, 100))
-    """Seeds that the best of them are compared by. What an older ``study.json`` lacks, here and below, is as it was."""
+    """Seeds by which the best of them are compared. Defaults, here and below, are what an older ``study.json`` had."""
     lr_search_widen: int = field(default=0, metadata=within(0, MOST_WIDENINGS))
     """How often the search of an optimizer may try further multipliers."""
     only: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The batch sizes of the optimizers that have not all of them."""
+    """The batch sizes of the optimizers that do not have all of them."""
     placements: tuple[str, ...] = ("replicate",)
     nodes: int = field(default=4, metadata=within(1, MOST_NODES))
-    """Nodes that samples are sharded over."""
+    """Nodes over which samples are sharded."""
     borrow: tuple[Borrow, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     """Dotted settings of all runs."""
     own_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dotted settings of one optimizer's runs."""
     recipes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The settings that a borrowed preset's recipe stands for."""
+    """The settings that make up the recipe of each borrowed preset."""
     samples_per_s_per_rank: float | None = None
-    """Speed of a machine that times to solution are given for; unset takes that of the runs."""
+    """Speed of the machine for which times to solution are given; unset takes that of the runs."""
     parallel_efficiency: float = 1.0
-    """Part of its ranks' speeds that they keep together."""
+    """Fraction of its ranks' speeds that remains when they work together."""
     commands: tuple[str, ...] = ()
-    """The commands that made it, as they were given."""
+    """The commands that made the study, as they were given."""
     site: str = "local"
-    """Name of a profile, or its file, of the site whose jobs make the runs that are left."""
+    """Name or file of the profile of the site whose jobs make the runs that are left."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """What these jobs ask for: the fields of ``JobRequest`` that are not the default."""
     runs_per_job: int | None = field(default=None, metadata=within(1, MOST_PER_NODE))
@@ -94,16 +94,16 @@ class Study:
         return self.only.get(optimizer, self.batch_sizes)
 
     def job_request(self) -> JobRequest:
-        """What a job asks for, beside nodes, ranks, cores and accelerators."""
+        """What a job asks for, apart from nodes, ranks, cores and accelerators."""
         return job_request(self.request)
 
     def as_dict(self) -> dict[str, Any]:
-        """The definition as JSON has it."""
+        """The definition as a JSON object."""
         return {"kind": KIND, **asdict(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], path: Path) -> Study:
-        """Read it back. Raises ``DataError`` for what is none; ``path`` only names it."""
+        """Read a definition back. Raises ``DataError`` for anything else; ``path`` only names it in the message."""
         if values.get("kind") != KIND:
             raise DataError(path, f"is a study of the kind '{values.get('kind')}', not '{KIND}'", "give another folder")
         study = record(cls, values, path, ADVICE)
@@ -117,14 +117,14 @@ class Study:
 
 
 def check_lists(lists: Mapping[str, Sequence[Any]], path: Path) -> None:
-    """Raise ``DataError`` for one of the lists of a definition that has no entry."""
+    """Raise ``DataError`` for a list of a definition that has no entry."""
     for name, entries in lists.items():
         if not entries:
             raise DataError(path, f"is damaged ({name} is empty)", ADVICE)
 
 
 def asked_for(request: JobRequest) -> dict[str, Any]:
-    """The fields of a request that are not the default, as a definition holds them; size and ranks apart."""
+    """The fields of a request that are not the default, as a definition holds them, without nodes and ranks."""
     plain = JobRequest()
     return {
         each.name: getattr(request, each.name)
@@ -134,7 +134,7 @@ def asked_for(request: JobRequest) -> dict[str, Any]:
 
 
 def job_request(asked: Mapping[str, Any]) -> JobRequest:
-    """The request that a definition holds; fields that are unknown are those of another version."""
+    """The request that a definition holds; unknown fields, from another version, are left out."""
     known = {each.name for each in fields(JobRequest)}
     values = {name: value for name, value in asked.items() if name in known}
     if "modules" in values:
@@ -143,7 +143,7 @@ def job_request(asked: Mapping[str, Any]) -> JobRequest:
 
 
 def grow(old: Study, new: Study, folder: Path) -> Study:
-    """The study that has the runs of both. Raises ``InputError`` where they cannot be compared."""
+    """The study that has the runs of both. Raises ``InputError`` if they cannot be compared."""
     for name, before, now in differences(old, new):
         raise InputError(
             f"{folder} holds another study: its {name} is {before}, this one's {now}; give another --study-dir"
@@ -169,7 +169,7 @@ def grow(old: Study, new: Study, folder: Path) -> Study:
 
 
 def restrictions(old: Study, new: Study) -> dict[str, tuple[int, ...]]:
-    """The batches of restricted optimizers: those of both, and all where one of the two has it without restriction."""
+    """The batches of restricted optimizers: those of both studies, or all if either has the optimizer unrestricted."""
     names = union(old.optimizers, new.optimizers)
     having = {name: [study for study in (old, new) if name in study.optimizers] for name in names}
     return {
@@ -180,7 +180,7 @@ def restrictions(old: Study, new: Study) -> dict[str, tuple[int, ...]]:
 
 
 def differences(old: Study, new: Study) -> list[tuple[str, Any, Any]]:
-    """What decides the results of runs that both have, and is not the same: name, old and new value."""
+    """What decides the results of runs that both have, but differs: name, old and new value."""
     found: list[tuple[str, Any, Any]] = [
         (name.replace("_", " "), getattr(old, name), getattr(new, name))
         for name in ("application", "preset", "local_batch_size")
@@ -197,7 +197,7 @@ def differences(old: Study, new: Study) -> list[tuple[str, Any, Any]]:
 
 
 def compare_settings(old: Mapping[str, str], new: Mapping[str, str], whose: str = "") -> list[tuple[str, Any, Any]]:
-    """Every setting of either that decides a result; the place of the dataset may be written in another way."""
+    """Every setting of either study that affects a result; the dataset's path may be written differently."""
     keys = sorted(key for key in {**old, **new} if key not in FREE)
 
     def value(settings: Mapping[str, str], key: str) -> str:
@@ -208,5 +208,5 @@ def compare_settings(old: Mapping[str, str], new: Mapping[str, str], whose: str 
 
 
 def union(first: tuple[T, ...], second: tuple[T, ...]) -> tuple[T, ...]:
-    """Both, in the order in which they came, once each."""
+    """The entries of both in their order, once each."""
     return tuple(dict.fromkeys((*first, *second)))

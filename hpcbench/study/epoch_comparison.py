@@ -1,15 +1,15 @@
 """Whether two series need different numbers of epochs to the target: an exact permutation test over their seeds.
 
-Runs are compared within a batch size, which is a stratum. A pair of runs, one of each series, counts 1 where the first
-surely needed more epochs, -1 where it surely needed fewer, and 0 where the evaluations, or a missed target, leave that
-open (Gehan, "A generalized Wilcoxon test for comparing arbitrarily singly-censored samples", Biometrika 52, 1965). If
-the series do not differ, every way of giving the runs of a stratum to the two is as likely. The sum over pairs and
+Runs are compared within a batch size, which is a stratum. A pair of runs, one of each series, counts 1 if the first
+surely needed more epochs, -1 if it surely needed fewer, and 0 if the evaluations, or a missed target, leave that open
+(Gehan, "A generalized Wilcoxon test for comparing arbitrarily singly-censored samples", Biometrika 52, 1965). If the
+series do not differ, every way of assigning the runs of a stratum to the two is equally likely. The sum over pairs and
 strata is counted over all of these ways, so the p-value is exact for any number of seeds and any shape of scatter.
 
 The interval of the ratio of epochs has every factor by which the epochs of the second series can be multiplied with no
-difference found (Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963). It supposes one ratio for all strata,
-and holds exactly where all runs reached the target at evaluations that are close.
-``benchmarks/comparison_coverage.py`` measures how often it holds the truth.
+difference found (Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963). It assumes one ratio for all strata,
+and is exact if all runs reached the target at closely spaced evaluations. ``benchmarks/comparison_coverage.py``
+measures how often it contains the true ratio.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Stratum = tuple[Sequence[EpochRun], Sequence[EpochRun]]
 LEVEL = 0.05
 POWER = 0.8
 DRAWS = 500
-"""Simulated studies that tell what could have been seen."""
+"""Simulated studies from which the detectable ratio is found."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Comparison:
 
     ratio: float
     interval: Interval
-    """Its ends are 0 and infinite where the runs leave them open."""
+    """Its ends are 0 and infinity where the runs leave them open."""
     p: float
-    """Two-sided. Of several comparisons made together it is adjusted by ``holm``."""
+    """Two-sided; ``holm`` adjusts it for several comparisons made together."""
     detectable: float
-    """The ratio that is found in four of five such studies; infinite where no ratio would be."""
+    """The ratio that is found in four of five such studies; infinite if no ratio would be."""
     runs: int
     batches: int
 
     def inverted(self) -> Comparison:
-        """The second series over the first."""
+        """The comparison of the second series over the first."""
         low, high = self.interval
         ends = 1 / high, math.inf if low == 0 else 1 / low
         return replace(self, ratio=1 / self.ratio, interval=ends)
@@ -66,7 +66,7 @@ class Comparison:
 
 
 def compare(strata: Sequence[Stratum]) -> Comparison | None:
-    """The comparison of two series over ``strata``; ``None`` where no stratum has runs of both."""
+    """The comparison of two series over ``strata``; ``None`` if no stratum has runs of both."""
     both = [(tuple(first), tuple(second)) for first, second in strata if first and second]
     if not both:
         return None
@@ -82,12 +82,12 @@ def compare(strata: Sequence[Stratum]) -> Comparison | None:
 
 
 def holm(found: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons with p-values for all together."""
+    """The same comparisons, with p-values adjusted for all of them together."""
     return [replace(each, p=p) for each, p in zip(found, holm_p([each.p for each in found]), strict=True)]
 
 
 def holm_p(found: Sequence[float]) -> list[float]:
-    """P-values for all together (Holm, Scandinavian Journal of Statistics 6, 1979), in their order."""
+    """P-values adjusted for all together (Holm, Scandinavian Journal of Statistics 6, 1979), in the same order."""
     order = sorted(range(len(found)), key=lambda place: found[place])
     adjusted, largest = list(found), 0.0
     for rank, place in enumerate(order):
@@ -97,7 +97,7 @@ def holm_p(found: Sequence[float]) -> list[float]:
 
 
 def p_value(strata: Sequence[Stratum], factor: float = 1.0) -> float:
-    """The chance of at least such a difference, if the second series' epochs times ``factor`` were the first's."""
+    """The chance of a difference at least as large, if the second series' epochs times ``factor`` were the first's."""
     total, chances = 0, np.ones(1)
     for first, second in strata:
         low, high = _ends(first, second, factor)
@@ -111,9 +111,9 @@ def p_value(strata: Sequence[Stratum], factor: float = 1.0) -> float:
 
 
 def log_spread(strata: Sequence[Stratum]) -> float:
-    """Standard deviation between seeds of the logarithm of epochs, of the runs that reached the target.
+    """Standard deviation between seeds of the logarithm of epochs, over the runs that reached the target.
 
-    It is no less than what rounding to evaluations alone would make it.
+    It is no less than what rounding to evaluations alone would give; infinite if no group has two such runs.
     """
     squares, degrees, rounding = 0.0, 0, 0.0
     for group in (group for stratum in strata for group in stratum):
@@ -134,7 +134,7 @@ def _ends(first: Sequence[EpochRun], second: Sequence[EpochRun], factor: float) 
 
 
 def _sums(scores: npt.NDArray[np.int64], chosen: int) -> Floats:
-    """The chances of all sums of ``chosen`` of the scores, which add up to zero; the middle one is that of a zero."""
+    """The chance of each sum of ``chosen`` of the scores, which add up to zero; the middle entry is for sum zero."""
     reach = int(np.abs(scores).sum()) // 2
     ways = np.zeros((chosen + 1, 2 * reach + 1))
     ways[0, reach] = 1
@@ -157,7 +157,7 @@ def _breakpoints(strata: Sequence[Stratum]) -> Floats:
 
 
 def _middle(breakpoints: Floats) -> float:
-    """The factor at which as many pairs count for as against the first series; the middle, where there are many."""
+    """The factor at which as many pairs count for the first series as against it; the middle of a range of them."""
     half = len(breakpoints) // 2
     low, high = float(breakpoints[half - 1]), float(breakpoints[half])
     return math.sqrt(low * high) if low > 0 and math.isfinite(high) else low if low > 0 else high
@@ -176,7 +176,7 @@ def _interval(strata: Sequence[Stratum], breakpoints: Floats) -> Interval:
         return p_value(strata, float(tried[place])) > LEVEL
 
     middle = int(np.searchsorted(edges, _middle(breakpoints)))
-    if not is_kept(middle):  # no factor makes the series alike, as where all evaluations are far apart
+    if not is_kept(middle):  # no factor makes the series alike, as when all evaluations are far apart
         middle = max(range(len(tried)), key=lambda place: p_value(strata, float(tried[place])))
     low = _last_kept(lambda place: is_kept(middle - place), middle + 1)
     high = _last_kept(lambda place: is_kept(middle + place), len(tried) - middle)
@@ -184,7 +184,7 @@ def _interval(strata: Sequence[Stratum], breakpoints: Floats) -> Interval:
 
 
 def _last_kept(is_kept: Callable[[int], bool], places: int) -> int:
-    """The last of ``places`` that is kept, by bisection; place 0 is."""
+    """The last of ``places`` that is kept, by bisection; place 0 is always kept."""
     kept, lost = 0, places
     while lost - kept > 1:
         half = (kept + lost) // 2
@@ -193,10 +193,10 @@ def _last_kept(is_kept: Callable[[int], bool], places: int) -> int:
 
 
 def _detectable(sizes: tuple[tuple[int, int], ...]) -> float:
-    """The difference of logarithms, in units of their standard deviation, that is found with the chance ``POWER``.
+    """The difference of logarithms, in units of their standard deviation, that is found with probability ``POWER``.
 
-    The scatter is normal here. In each simulated study the test finds a difference once so many pairs count for it
-    that equal series rarely reach as many: the difference that this study needs is that of the pair that decides.
+    The scatter is taken to be normal. In each simulated study the test finds a difference once so many pairs count for
+    it that equal series rarely reach that number: the difference that this study needs is that of the deciding pair.
     """
     chances = np.ones(1)
     for first, second in sizes:

@@ -1,15 +1,15 @@
-"""The likelihood of epochs to target that are known between evaluations, with a scatter of seeds and one of batches.
+"""The likelihood of epochs to target known only between evaluations, with scatter between seeds and between batches.
 
-A run whose target was met at an evaluation needed more epochs than had passed at the evaluation before, and no more
-than at this one. A run that missed the target needed more than it made. So every run is an interval, open above where
-it missed the target, and the likelihood is that of the intervals (Lindsey and Ryan, "Methods for interval-censored
-data", Statistics in Medicine 17, 1998).
+A run whose target was met at an evaluation needed more epochs than had passed at the previous evaluation, and no more
+than at this one. A run that missed the target needed more than it made. So every run is an interval, open above if it
+missed the target, and the likelihood is that of the intervals (Lindsey and Ryan, "Methods for interval-censored data",
+Statistics in Medicine 17, 1998).
 
 The epochs T of a run at batch B are log-normal: log T = log E(B) + u + e, less half of both variances, so that E(B) is
-the mean. The scatter of seeds e has the standard deviation ``spread``, and u, which all runs at one batch share, has
-``scatter``: a recipe suits one batch better than another, and more seeds do not change that. Each batch is integrated
-over its u by Gauss-Hermite quadrature about the mode (Pinheiro and Bates, Journal of Computational and Graphical
-Statistics 4, 1995).
+the mean. The term e, which differs between seeds, has the standard deviation ``spread``, and u, which all runs at one
+batch share, has ``scatter``: a recipe suits one batch better than another, and more seeds do not change that. Each
+batch is integrated over its u by Gauss-Hermite quadrature about the mode (Pinheiro and Bates, Journal of Computational
+and Graphical Statistics 4, 1995).
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ Floats = npt.NDArray[np.float64]
 LOG_ROOT = math.log(2 * math.pi) / 2
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 LOG_WEIGHTS = np.log(WEIGHTS) - LOG_ROOT + NODES**2 / 2
-"""Of an integral of exp(f(v)) over v with the standard normal density outside of f."""
+"""Log weights of an integral of exp(f(v)) over v, with the standard normal density outside f."""
 MOST_STEPS = 40
 LONGEST_STEP = 2.0
 MODE_TOLERANCE = 1e-4
-"""The quadrature about a place so near the mode is that about the mode, to more digits than the likelihood has."""
+"""Quadrature about a point this near the mode equals that about the mode, to more digits than the likelihood has."""
 LARGEST_LOG = 700.0
-"""exp of more is infinite."""
+"""The exponential of anything much larger overflows."""
 OPEN = 1e6
 """The logarithm of the epochs at an open end of an interval."""
 
 
 class Derivatives(NamedTuple):
-    """The log-likelihood, and its derivatives by what it is a function of."""
+    """The log-likelihood and its derivatives with respect to its arguments."""
 
     value: float
     log_mean: Floats
-    """By the logarithm of the mean of each batch."""
+    """With respect to the logarithm of the mean of each batch."""
     log_spread: float
     scatter: float
 
 
 class EpochLikelihood:
-    """The log-likelihood of runs as a function of the mean epochs of each of ``sizes``, of spread and scatter."""
+    """The log-likelihood of runs as a function of the mean epochs at each of ``sizes``, of spread and of scatter."""
 
     def __init__(self, runs: Sequence[EpochRun]) -> None:
         found: dict[float, Counter[EpochRun]] = {}
@@ -61,7 +61,7 @@ class EpochLikelihood:
         self.sizes: Floats = np.array(list(found))
         """The distinct batch sizes, smallest first."""
         shape = len(found), max(map(len, found.values()))
-        # A batch with fewer different runs than another has some whose epochs may be any number, and that count 0.
+        # A batch with fewer distinct runs than others is padded with runs of any number of epochs, which count 0.
         self._low, self._high, self._counts = np.full(shape, -OPEN), np.full(shape, OPEN), np.zeros(shape)
         for place, runs_there in enumerate(found.values()):
             for number, (run, count) in enumerate(runs_there.items()):
@@ -91,10 +91,10 @@ class EpochLikelihood:
         )
 
     def _mode(self, middle: Floats, spread: float, scatter: float) -> tuple[Floats, Floats]:
-        """Of each batch the most probable v, with u = scatter x v, and the width of its peak; by Newton's method.
+        """The most probable v of each batch, with u = scatter x v, and the width of its peak; by Newton's method.
 
-        The logarithm of the integrand is concave, since an interval of a normal density is log-concave in its place. It
-        starts where the last call ended, for an optimizer goes from a place to one near it.
+        The logarithm of the integrand is concave, since the probability of an interval of a normal density is
+        log-concave in its location. The search starts where the last call ended: an optimizer takes small steps.
         """
         mode = self._last_mode.copy() if scatter > 0 else np.zeros(len(middle))
         bend = np.ones(len(middle))
@@ -105,12 +105,12 @@ class EpochLikelihood:
             mode += step
             if np.abs(step).max() < MODE_TOLERANCE:
                 break
-        self._last_mode = np.where(np.isfinite(mode), mode, 0)  # a trial far out must not spoil those after it
+        self._last_mode = np.where(np.isfinite(mode), mode, 0)  # a trial far out must not spoil later ones
         return mode, 1 / np.sqrt(bend)
 
     def _runs(self, place: Floats, spread: float) -> tuple[Floats, Floats, Floats, Floats]:
-        """Of all runs of each batch at each place the log-probability, its derivatives by place and by log spread, and
-        minus its second derivative by place; arrays of (batches, places)."""
+        """The log-probability of all runs of each batch at each place, its derivatives with respect to place and log
+        spread, and minus its second derivative with respect to place; arrays of (batches, places)."""
         low = (self._low[:, None, :] - place[:, :, None]) / spread
         high = (self._high[:, None, :] - place[:, :, None]) / spread
         log_p = log_interval(low, high)
@@ -133,5 +133,5 @@ def log_interval(low: Floats, high: Floats) -> Floats:
 
 
 def _density(at: Floats, log_p: Floats) -> Floats:
-    """The standard normal density at the end of an interval, over the interval's probability."""
+    """The standard normal density at the end of an interval, divided by the interval's probability."""
     return np.asarray(np.exp(np.clip(-(at**2) / 2 - LOG_ROOT - log_p, -LARGEST_LOG, LARGEST_LOG)))

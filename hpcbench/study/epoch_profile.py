@@ -1,10 +1,10 @@
 """The profile likelihood of epochs(B) = E_min (1 + B / B_crit), and the intervals that follow from it.
 
-A line is told by its mean epochs M at the middle batch B0 and by the share w of them that is E_min: epochs(B) is
+A line is given by its mean epochs M at the middle batch B0 and by the share w of them that is E_min: epochs(B) is
 M (w + (1 - w) B / B0). So w = 1 is a constant, w = 0 a proportion, and B_crit = B0 w / (1 - w) for all between. For
 each w the likelihood is maximised over M, spread and scatter; what it loses against its maximum decides the interval of
 w, and so of B_crit (profile likelihood; Venzon and Moolgavkar, Applied Statistics 37, 1988). An interval of epochs(B),
-E_min among them (B = 0), has all lines within the same bound, with the loss by M to second order.
+including E_min (B = 0), covers all lines within the same bound, with the loss in M to second order.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hpcbench.study.epoch_likelihood import EpochLikelihood, Floats
 from hpcbench.study.epoch_run import EpochRun
 
 FARTHEST = 7.0
-"""Logits of w beyond are not told from w = 0 and w = 1: B_crit is a thousandth, or a thousand times, of B0."""
+"""Logits of w beyond this are not told apart from w = 0 and w = 1: B_crit is a thousandth of B0, or a thousand B0."""
 COARSE = 15
 FINE = 21
 DRAWN = 400
-"""Lines of which an interval of epochs(B) is made."""
+"""Lines from which an interval of epochs(B) is made."""
 LEAST_SPREAD = 1e-3
 MOST_SPREAD = 3.0
 FIRST_SPREAD = 0.1
@@ -33,7 +33,7 @@ FIRST_SCATTER = 0.05
 
 @dataclass(frozen=True)
 class Peak:
-    """The most probable line of one w."""
+    """The most probable line for one w."""
 
     logit: float
     value: float
@@ -45,18 +45,18 @@ class Peak:
 
     @property
     def share(self) -> float:
-        """w."""
+        """The share w."""
         return share_of(self.logit)
 
     @property
     def start(self) -> Floats:
-        """From where its neighbours are found."""
+        """The values from which the search for a neighbouring peak starts."""
         return np.array([self.log_middle, self.log_spread, max(self.scatter, FIRST_SCATTER)])
 
 
 @dataclass(frozen=True)
 class Lines:
-    """All lines of a confidence region: of each the share w, the logarithm of M, and by how much this may be off."""
+    """All lines of a confidence region: the share w of each, the logarithm of M, and by how much that may be off."""
 
     shares: Floats
     log_middles: Floats
@@ -84,7 +84,7 @@ class EpochProfile:
         return np.asarray(np.log(share + (1 - share) * batch_sizes / self.middle))
 
     def peak(self, logit: float, start: Floats | None = None) -> Peak:
-        """The most probable line of the w of ``logit``, which may be infinite."""
+        """The most probable line for the w whose logit is ``logit``, which may be infinite."""
         growth = self.log_growth(logit, self.likelihood.sizes)
 
         def loss(values: Floats) -> tuple[float, Floats]:
@@ -113,7 +113,7 @@ class EpochProfile:
         return max(near, self.peak(float(found.x), near.start), key=lambda peak: peak.value)
 
     def lines(self, best: Peak, bound: float) -> Lines:
-        """All lines whose log-likelihood, twice, is at most ``bound`` below that of the ``best``."""
+        """All lines for which twice the log-likelihood is at most ``bound`` below that of ``best``."""
         low, high = (self._end(best, bound, sign * FARTHEST) for sign in (-1, 1))
         flat, proportional = (self._loss(best, sign * math.inf) <= bound for sign in (1, -1))
         logits = np.linspace(-FARTHEST if proportional else low, FARTHEST if flat else high, FINE)
@@ -149,7 +149,7 @@ class EpochProfile:
             return limit
         if self._loss(best, inner) >= bound:
             return inner
-        # The loss is flat far out, so the end is looked for from within.
+        # The loss is flat far out, so the search for the end goes outwards.
         step, outer = math.copysign(0.05, limit - inner), inner
         while self._loss(best, outer) < bound:
             inner, outer, step = outer, outer + step, 2 * step
@@ -159,7 +159,7 @@ class EpochProfile:
         return float(optimize.brentq(lambda at: self._loss(best, at) - bound, inner, outer, xtol=1e-4))
 
     def _information(self, peak: Peak) -> float:
-        """Minus the second derivative of the profile likelihood by log M, with spread and scatter adapted."""
+        """Minus the second derivative of the profile likelihood in log M, with spread and scatter re-optimised."""
         growth = self.log_growth(peak.logit, self.likelihood.sizes)
         free = [0, 1] if peak.scatter <= 1e-4 else [0, 1, 2]
         at = np.array([peak.log_middle, peak.log_spread, peak.scatter])
@@ -175,5 +175,5 @@ class EpochProfile:
 
 
 def share_of(logit: float) -> float:
-    """w of its logit, which may be infinite."""
+    """The share w for its logit, which may be infinite."""
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0

@@ -1,4 +1,4 @@
-"""What one run of a convergence study says of the epochs to its target."""
+"""What one run of a convergence study says about the epochs to its target."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EpochRun:
-    """A run at a global batch size: it met the target after more than ``above`` epochs, and not after ``up_to``.
+    """A run at a global batch size that met the target after more than ``above`` epochs and at most ``up_to``.
 
-    ``up_to`` is infinite for a run that had not met it when it ended, after ``above`` epochs.
+    ``up_to`` is infinite for a run that had not met the target when it ended, after ``above`` epochs.
     """
 
     batch_size: float
@@ -19,5 +19,5 @@ class EpochRun:
 
     @property
     def reached(self) -> bool:
-        """Whether it met the target."""
+        """Whether the run met the target."""
         return math.isfinite(self.up_to)

@@ -1,4 +1,4 @@
-"""How long a study takes: from runs of it that are done, or from a short one made for that."""
+"""Estimates how long a study takes, from its runs that are done, or from a short one made for the estimate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALIBRATION_BATCHES = 16
 EVALUATIONS = "train.evaluations_per_epoch"
 
 ONE_RANK = {"parallel.simulated_ranks": "1", "train.noise_scale_every": "0"}
-"""A calibration has a batch of one rank, in which nothing is to be compared."""
+"""A calibration has a batch of one rank, so it has nothing to compare for the noise scale."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Speed:
     source: str
 
     def total_s(self, runs: int, at_once: int) -> float:
-        """Of ``runs`` more runs."""
+        """Seconds that ``runs`` more runs take, ``at_once`` at a time."""
         return runs * (self.start_s + self.epochs * self.epoch_s) / at_once
 
     def words(self, runs: int, at_once: int) -> str:
-        """The estimate in a line."""
+        """The estimate in one line."""
         how = f"{self.epochs:.3g} epochs of {duration(self.epoch_s)} each and {duration(self.start_s)} besides"
         return f"about {duration(self.total_s(runs, at_once))} for {runs} runs, {at_once} at once: {how}, {self.source}"
 
 
 def speed_of_runs(statuses: Mapping[str, RunStatus], folder: StudyFolder) -> Speed | None:
-    """From runs that are done; ``None`` where there are none."""
+    """The speed of runs that are done; ``None`` if there are none."""
     epoch, start, epochs = [], [], []
     for name, state in statuses.items():
         summary = state.summary
@@ -74,10 +74,10 @@ def calibrate(
     places: Sequence[Place],
     train: TrainConfig,
 ) -> Speed:
-    """Measure: a short run of ``run`` in each of the ``places``, all side by side, two epochs on a few samples.
+    """Measure the speed with a short version of ``run`` in each of ``places``, side by side: two epochs, few samples.
 
-    ``samples`` are those of the training and validation sets, ``train`` the settings of the study's runs. Raises
-    ``InputError`` with the reason where it fails, since the study's runs would, too.
+    ``samples`` are the sizes of the training and validation sets, ``train`` the settings of the study's runs. Raises
+    ``InputError`` with the reason if a short run fails, since the study's runs would, too.
     """
     local = int(run.settings["train.local_batch_size"])
     few = [min(count, max(64, CALIBRATION_BATCHES * local)) for count in samples]
@@ -106,7 +106,7 @@ def calibrate(
 
 
 def run_side_by_side(run: StudyRun, launcher: Launcher, folders: Iterable[Path], places: Sequence[Place]) -> list[int]:
-    """Make ``run`` in each of the folders and places at the same time; their exit codes."""
+    """Make ``run`` in each of the folders and places at the same time; returns the exit codes."""
     with Signals() as signals:
         processes = [
             launcher.start(run.arguments(path, place.threads), path.with_suffix(".txt"), place)

@@ -1,4 +1,4 @@
-"""What a job of packed runs executes: it makes the runs side by side, each in a place of its own."""
+"""What a job of packed runs executes: it makes the runs side by side, each in its own place."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from staging.ranks.signals import warning_time
 
 
 def execute(job_folder: Path, local_path: str | None = None) -> int:
-    """Make what is left of the runs of the job in this folder; 1 if one of them failed.
+    """Make the runs that are left of the job in this folder; returns 1 if one of them failed or did not end.
 
-    They stage to ``local_path`` on their nodes, where it is given.
+    They stage to ``local_path`` on their nodes, if it is given.
 
-    Raises ``Aborted`` (128+n) for signal n, after all runs have stopped, and ``InputError`` where they cannot be made,
-    or nothing but failures come; then ``crash.json`` of the folder says so, and no other attempt follows.
+    Raises ``Aborted`` (128+n) for signal n, after all runs have stopped, and ``InputError`` if the runs cannot be made
+    or nothing but failures result; then ``crash.json`` in the folder says so, and no further attempt follows.
     """
     packed = packed_runs(job_folder)
     if packed is None:
@@ -51,7 +51,7 @@ def execute(job_folder: Path, local_path: str | None = None) -> int:
 
 
 def packed_to(packed: PackedRuns, local_path: str | None) -> PackedRuns:
-    """The runs, with the node-local folder that they stage to."""
+    """The runs, with the node-local folder to which they stage."""
     if local_path is None:
         return packed
     return replace(packed, further_words=(*packed.further_words, f"--staging.destination={local_path}"))
@@ -60,7 +60,7 @@ def packed_to(packed: PackedRuns, local_path: str | None) -> PackedRuns:
 def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], lock: int) -> int:
     """Make the runs that have not ended, as many at once as there are places.
 
-    Those of ``others`` are left alone. They belong to another job: this one had been given up, and came late.
+    Runs in ``others`` are left alone. They belong to another job: this one had been given up, and started late.
     """
     places = places_of(packed)
     runs = [StudyRun(name, words) for name, words in packed.words.items() if name not in others]
@@ -74,7 +74,7 @@ def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], l
     def finished(name: str, state: RunStatus, seconds: float | None) -> None:
         say(f"hpcbench: {name}: {state.status}{f' ({state.reason})' if state.reason else ''}")
 
-    most = None if packed.launchers else FAILURES_IN_A_ROW  # nodes that fail do not end the runs on others
+    most = None if packed.launchers else FAILURES_IN_A_ROW  # a failing node does not end the runs on others
     runner = StudyRunner(
         folder, executor, due, len(places), keep=packed.keep, finished=finished, most_failures=most
     )  # fmt: skip
@@ -83,7 +83,7 @@ def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], l
 
 
 def places_of(packed: PackedRuns) -> list[Place]:
-    """A place for each run at once, of what the job has. Raises ``InputError`` where that is less than it asked for."""
+    """A place for each concurrent run of the job. Raises ``InputError`` if the job sees too few accelerators."""
     if packed.launchers:
         return [Place(packed.cores, launcher=words) for words in packed.launchers]
     devices = find_devices() if packed.gpus else Devices()
@@ -91,6 +91,6 @@ def places_of(packed: PackedRuns) -> list[Place]:
     if len(devices.ids) < needed:
         raise InputError(
             f"the job sees {len(devices.ids)} accelerators instead of {needed} ({packed.side_by_side} runs x "
-            f"{packed.gpus}); see what its log says of the node"
+            f"{packed.gpus}); see what its log says about the node"
         )
     return divided(packed.side_by_side, packed.processes, physical_cores(), devices, packed.gpus)

@@ -1,4 +1,4 @@
-"""What a convergence study shows, in sentences that its numbers decide."""
+"""What a convergence study shows, in sentences that follow from its numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpcbench.study.table import reached_words
 
 
 def findings(rows: Sequence[Row], compared: Sequence[SeriesComparison]) -> list[str]:
-    """How every series grows with the batch, where runs missed the target, which differ, and how seeds spread."""
+    """How each series grows with the batch, where runs missed the target, which series differ, and how seeds spread."""
     found = []
     for label, members in series(rows).items():
         found += growth(label, [row for row in members if row.all_reached])

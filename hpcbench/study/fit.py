@@ -1,17 +1,17 @@
 """Epochs to target against batch size, epochs(B) = E_min (1 + B / B_crit), fitted with confidence intervals.
 
 The form is that of McCandlish et al., "An Empirical Model of Large-Batch Training" (2018), whose hyperbola of steps S
-and samples E, (S / S_min - 1)(E / E_min - 1) = 1, is E = E_min + S_min B. It holds where each batch has its own best
+and samples E, (S / S_min - 1)(E / E_min - 1) = 1, is E = E_min + S_min B. It holds if each batch has its own best
 learning rate (Shallue et al., "Measuring the Effects of Data Parallelism on Neural Network Training", 2019); with a
 recipe borrowed from another batch the scatter is the recipe's.
 
-Every run that ended counts. One that met its target at an evaluation says that it took more epochs than there were at
-the evaluation before; one that did not says that it would have taken more than it made. Epochs scatter between seeds by
-a part of their mean, and batches scatter about the line besides (``epoch_likelihood``). The line is that of the largest
-likelihood, and intervals are of the profile likelihood (``epoch_profile``), at the bound that makes them exact for
-normal scatter: (f + 2) log(1 + F / f), with F the quantile of Fisher's distribution with 1 and f degrees of freedom.
-f is b - 2 for b batches where the most probable scatter of the batches is not zero, else n - 2 for n runs.
-``benchmarks/interval_coverage.py`` measures how often the intervals hold the truth.
+Every run that ended counts. One that met its target at an evaluation took more epochs than had passed at the previous
+evaluation; one that missed the target would have taken more than it made. Epochs scatter between seeds by a part of
+their mean, and batches also scatter about the line (``epoch_likelihood``). The line is that of the largest likelihood,
+and intervals are those of the profile likelihood (``epoch_profile``), at the bound that makes them exact for normal
+scatter: (f + 2) log(1 + F / f), with F the quantile of Fisher's distribution with 1 and f degrees of freedom. f is
+b - 2 for b batches if the most probable scatter of the batches is not zero, otherwise n - 2 for n runs.
+``benchmarks/interval_coverage.py`` measures how often the intervals contain the true value.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ Interval = tuple[float, float]
 
 CONFIDENCE = 0.95
 LEAST_BATCHES = 3
-"""Batches at which a run reached the target: two numbers are fitted, and one more shows whether they fit."""
+"""Fewest batches at which a run reached the target: two numbers are fitted, and one more shows whether they fit."""
 INTERVAL_BATCHES = 6
-"""Of fewer batches the scatter about the line is not known well enough for intervals."""
+"""With fewer batches the scatter about the line is not known well enough for intervals."""
 LEVEL = 0.05
-"""A scatter of the batches about the line that seeds explain this improbably is said."""
+"""A note names the scatter of the batches about the line if its p-value is below this."""
 NO_SCATTER = 1e-3
-"""Less scatter of the batches is none."""
+"""Scatter of the batches up to this counts as none."""
 UNKNOWN: Interval = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
 class EpochFit:
-    """E_min (epochs) and B_crit (samples) with their 95 % intervals; not-a-number where nothing can be fitted.
+    """E_min (epochs) and B_crit (samples) with their 95 % intervals; not-a-number if nothing can be fitted.
 
-    ``b_crit`` is infinite where epochs do not grow with the batch, and 0 where they grow in proportion to it or faster.
+    ``b_crit`` is infinite if epochs do not grow with the batch, and 0 if they grow in proportion to it or faster.
     Intervals are not-a-number for fewer than six batches.
     """
 
@@ -58,33 +58,33 @@ class EpochFit:
     b_crit: float
     b_crit_interval: Interval
     slope: float
-    """E_min / B_crit in epochs per sample: the fewest optimizer steps, over the samples of an epoch."""
+    """E_min / B_crit in epochs per sample: the fewest optimizer steps, divided by the samples of an epoch."""
     spread: float
     """Standard deviation between seeds, as a part of the mean."""
     scatter: float
-    """Standard deviation of the batches about the line, beside that of their seeds, as a part of the mean."""
+    """Standard deviation of the batches about the line, in addition to that of their seeds, as a part of the mean."""
     scatter_p: float
-    """Chance of such a scatter, or of more, where there is none: by the likelihood ratio (Self and Liang, 1987)."""
+    """Chance of as much scatter or more if there is none, from the likelihood ratio (Self and Liang, 1987)."""
     note: str
-    """What a reader must know beside the numbers, in words; empty where there is nothing."""
+    """What a reader must know in addition to the numbers, in words; empty if there is nothing."""
     lines: Lines | None = None
-    """The confidence region; ``None`` where there are no intervals."""
+    """The confidence region; ``None`` if there are no intervals."""
     middle: float = math.nan
     """The batch size to which ``lines`` refer."""
 
     @property
     def n(self) -> int:
-        """Runs, those that missed the target among them."""
+        """Number of runs, including those that missed the target."""
         return len(self.runs)
 
     @property
     def batch_sizes(self) -> Floats:
-        """Of every run, in samples."""
+        """The batch size of every run, in samples."""
         return np.array([run.batch_size for run in self.runs])
 
     @property
     def batches(self) -> int:
-        """Distinct batch sizes."""
+        """Number of distinct batch sizes."""
         return len(np.unique(self.batch_sizes))
 
     def predict(self, batch_sizes: npt.ArrayLike) -> Floats:
@@ -92,7 +92,7 @@ class EpochFit:
         return self.e_min + self.slope * np.asarray(batch_sizes, dtype=np.float64)
 
     def band(self, batch_sizes: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """The 95 % interval of the mean epochs to target at each batch size; not-a-number where there is none."""
+        """The 95 % interval of the mean epochs to target at each batch size; not-a-number if there is none."""
         batch = np.asarray(batch_sizes, dtype=np.float64)
         if self.lines is None:
             return np.full(batch.shape, math.nan), np.full(batch.shape, math.nan)
@@ -102,13 +102,13 @@ class EpochFit:
 def fit_epochs(runs: Sequence[EpochRun]) -> EpochFit:
     """Fit runs that ended, one observation each.
 
-    Raises ``InputError`` for batch sizes that are not positive, and for epochs that are no interval.
+    Raises ``InputError`` for batch sizes that are not positive, and for epochs that do not form an interval.
     """
     _check(runs)
     reached = {run.batch_size for run in runs if run.reached}
     if len(reached) < LEAST_BATCHES:
         return _unfitted(runs, len(reached))
-    with threadpool_limits(1):  # the optimizer's matrices are of three rows, and threads would cost more than they do
+    with threadpool_limits(1):  # the optimizer's matrices have three rows, so threads would cost more than they save
         return _fitted(runs)
 
 
@@ -132,13 +132,13 @@ def _fitted(runs: Sequence[EpochRun]) -> EpochFit:
 
 
 def freedom(runs: Sequence[EpochRun], best: Peak) -> int:
-    """Degrees of freedom of the error of a line with the scatter of ``best``: of batches where these scatter."""
+    """Degrees of freedom of the error of a line with the scatter of ``best``: those of the batches if they scatter."""
     batches = len({run.batch_size for run in runs})
     return (batches if best.scatter > NO_SCATTER else len(runs)) - 2
 
 
 def loss_bound(degrees: float) -> float:
-    """How much twice the log-likelihood may lose within a 95 % interval, at so many degrees of freedom."""
+    """How much twice the log-likelihood may lose within a 95 % interval, with this many degrees of freedom."""
     return (degrees + 2) * math.log1p(float(f_quantile(CONFIDENCE, 1, degrees)) / degrees)
 
 
@@ -161,7 +161,7 @@ def _unfitted(runs: Sequence[EpochRun], reached: int) -> EpochFit:
 
 
 def _notes(runs: Sequence[EpochRun], best: Peak, p: float, lines: Lines | None) -> list[str]:
-    """What a reader must know beside the numbers."""
+    """What a reader must know in addition to the numbers."""
     found = []
     missed, batches = sum(not run.reached for run in runs), len({run.batch_size for run in runs})
     if missed:
@@ -185,7 +185,7 @@ def _notes(runs: Sequence[EpochRun], best: Peak, p: float, lines: Lines | None) 
 
 
 def _of_share(share: float, middle_epochs: float, middle: float) -> tuple[float, float]:
-    """E_min and slope of a line by its epochs at the middle batch."""
+    """E_min and slope of a line from its epochs at the middle batch."""
     return share * middle_epochs, (1 - share) * middle_epochs / middle
 
 
@@ -216,7 +216,7 @@ def _ends(lines: Lines, relative: Floats) -> tuple[Floats, Floats]:
 
 
 def _as_part(deviation: float) -> float:
-    """The standard deviation of a log-normal number over its mean, of that of its logarithm."""
+    """The standard deviation of a log-normal number over its mean, from that of its logarithm."""
     return math.sqrt(math.expm1(deviation**2))
 
 

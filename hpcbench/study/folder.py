@@ -1,4 +1,4 @@
-"""The folder of a study: its definition, its run folders, and one process at a time that works in it."""
+"""The folder of a study: its definition, its run folders, and a lock that lets one process at a time work in it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from staging.formats.regular import read_text
 
 SCHEMA = 1
 LARGE = ("steps.csv", "report.html", "scores.npz", "examples.npz", ".reserve")
-"""Files of a run that its study has no use for."""
+"""Files of a run for which its study has no use."""
 
 
 class StudyFolder:
-    """``study.json``, ``runs/<name>/``, ``logs/<name>.txt`` and, of jobs that pack runs, ``jobs/<number>/``."""
+    """``study.json``, ``runs/<name>/``, ``logs/<name>.txt`` and, for jobs that pack runs, ``jobs/<number>/``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,11 +39,11 @@ class StudyFolder:
         return self.runs / name
 
     def log(self, name: str) -> Path:
-        """What the run ``name`` printed."""
+        """The file with what the run ``name`` printed."""
         return self.logs / f"{name}.txt"
 
     def read(self) -> dict[str, Any] | None:
-        """The definition; ``None`` where there is none yet. Raises ``DataError`` for one that cannot be read."""
+        """The definition; ``None`` if there is none yet. Raises ``DataError`` for one that cannot be read."""
         return read_definition(self.definition, SCHEMA, "definition of a study")
 
     def write(self, definition: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ class StudyFolder:
         write_atomic(self.definition, json.dumps({"schema": SCHEMA, **definition}, indent=2) + "\n")
 
     def status(self, name: str) -> RunStatus:
-        """The status of the run ``name``, by its folder alone."""
+        """The status of the run ``name``, from its folder alone."""
         return read_run_status(self.run(name))
 
     def clear(self, name: str) -> None:
@@ -66,13 +66,13 @@ class StudyFolder:
         return whole and any(path.with_suffix(".json").exists() for path in (run / "checkpoints").glob("epoch-*.pt"))
 
     def forgive(self, name: str) -> None:
-        """Forget that the run failed: what it left is that of a run that was interrupted."""
+        """Forget that the run failed, so that what it left counts as that of an interrupted run."""
         (self.run(name) / CRASH).unlink(missing_ok=True)
         if self.status(name).status == "failed":
             (self.run(name) / "summary.json").unlink(missing_ok=True)
 
     def tidy(self, name: str, keep: bool) -> None:
-        """After a run its checkpoints and large files go, unless it is to ``keep`` them."""
+        """Remove the checkpoints and large files of a run that ended, unless ``keep`` is set."""
         if keep:
             return
         shutil.rmtree(self.run(name) / "checkpoints", ignore_errors=True)
@@ -83,9 +83,9 @@ class StudyFolder:
 
 
 def read_definition(path: Path, schema: int, kind: str) -> dict[str, Any] | None:
-    """What the JSON file ``path`` holds; ``None`` where there is none.
+    """What the JSON file ``path`` holds; ``None`` if there is no such file.
 
-    Raises ``DataError`` for one that cannot be read, or is no ``kind`` of this schema.
+    Raises ``DataError`` for a file that cannot be read, or is not a ``kind`` of this schema.
     """
     try:
         found = json.loads(read_text(path))
@@ -99,7 +99,7 @@ def read_definition(path: Path, schema: int, kind: str) -> dict[str, Any] | None
 
 
 def begin_copy(folder: StudyFolder, out: Path) -> StudyFolder:
-    """The folder ``out``, made, for a copy of a study. Raises ``InputError`` unless it is new or such a copy."""
+    """Make the folder ``out`` for a copy of a study. Raises ``InputError`` unless it is new or such a copy."""
     copy = StudyFolder(out)
     if out.exists() and any(out.iterdir()) and not copy.definition.exists():
         raise InputError(f"{out} is not empty and holds no study; give a new folder with --out")
@@ -110,9 +110,9 @@ def begin_copy(folder: StudyFolder, out: Path) -> StudyFolder:
 
 
 def nothing_began(folder: StudyFolder) -> bool:
-    """Whether no run has left anything, and no job; the empty folders of jobs that were refused go.
+    """Whether no run and no job has left anything; removes the empty folders of jobs that were refused.
 
-    What somebody removes meanwhile has left nothing.
+    Whatever somebody removes in the meantime counts as nothing.
     """
     paths: list[Path] = []
     for parent in (folder.runs, folder.jobs):
@@ -127,9 +127,9 @@ def nothing_began(folder: StudyFolder) -> bool:
 
 @contextmanager
 def begun(folder: StudyFolder, definition: dict[str, Any], report: Callable[[], object]) -> Iterator[None]:
-    """Write the definition; the runs are made within. ``InputError`` and ``Aborted`` from there are raised in the end.
+    """Write the definition; the caller makes the runs within. ``InputError`` and ``Aborted`` from there are re-raised.
 
-    Before that, a new study of which no run began is taken back, and any other gets its ``report``.
+    Before that, the definition of a new study without a started run is removed, and any other gets its ``report``.
     """
     is_new = folder.read() is None
     folder.write(definition)
@@ -139,16 +139,16 @@ def begun(folder: StudyFolder, definition: dict[str, Any], report: Callable[[], 
         if is_new and nothing_began(folder):
             folder.definition.unlink(missing_ok=True)
             raise
-        with suppress(InputError, OSError):  # why it ended is more than why there is no page
+        with suppress(InputError, OSError):  # why it ended matters more than why there is no page
             report()
         raise
 
 
 @contextmanager
 def held(folder: StudyFolder) -> Iterator[int]:
-    """Make the folder and hold it for this process and those that inherit the open file, which is given.
+    """Make the folder and hold it for this process and those that inherit the open file; yields its descriptor.
 
-    A folder in which no study began is removed in the end, if it is still there. Raises ``InputError`` where another
+    A folder in which no study began is removed in the end, if it is still there. Raises ``InputError`` if another
     process works in it, and for a folder that holds something else.
     """
     descriptor = open_lock(folder)
@@ -157,7 +157,7 @@ def held(folder: StudyFolder) -> Iterator[int]:
         try:
             yield descriptor
         finally:
-            with suppress(FileNotFoundError):  # somebody has removed it meanwhile
+            with suppress(FileNotFoundError):  # somebody has removed it in the meantime
                 if not folder.definition.exists() and not any(folder.runs.iterdir()):
                     shutil.rmtree(folder.path)
     finally:
@@ -165,7 +165,7 @@ def held(folder: StudyFolder) -> Iterator[int]:
 
 
 def open_lock(folder: StudyFolder) -> int:
-    """Make the folder, and open the file whose lock tells who works in it."""
+    """Make the folder, and open the file whose lock shows who works in it."""
     try:
         if folder.path.exists() and not folder.definition.exists() and not only_ours(folder.path):
             raise InputError(f"{folder.path} is not empty and holds no study; give a new folder with --study-dir")
@@ -177,14 +177,14 @@ def open_lock(folder: StudyFolder) -> int:
 
 
 def only_ours(path: Path) -> bool:
-    """Whether a folder without a definition holds at most what a start that was cut off leaves."""
+    """Whether a folder without a definition holds no more than an interrupted start leaves."""
     return path.is_dir() and all(
         entry.name in (".lock", "runs", "logs") or entry.name.startswith(".study.json.") for entry in path.iterdir()
     )
 
 
 def take(descriptor: int, path: Path) -> None:
-    """Lock the open file, and write into it who holds it."""
+    """Lock the open file, and write its holder into it. Raises ``InputError`` if another process holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

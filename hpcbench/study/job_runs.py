@@ -1,4 +1,4 @@
-"""Runs of a study as jobs of a site: each in a job of its own, several packed in one, or instances on their nodes."""
+"""Runs of a study as jobs of a site: each in its own job, several packed in one, or instances on their nodes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 
 HERE_S = (0.5, 0.5)
-"""Pauses between two looks at processes of this machine."""
+"""Pauses between two looks at processes on this machine."""
 CANCELLED_S = 60.0
-"""How long a job that is cancelled here may take to be gone."""
+"""How long a job that is cancelled here may take to end."""
 
 
 @dataclass(kw_only=True)
 class JobRuns:
-    """What all executors (``hpcbench.study.runner``) have in common whose runs are jobs of ``site``."""
+    """What executors (``hpcbench.study.runner``) have in common if their runs are jobs of ``site``."""
 
     folder: StudyFolder
     site: Site
@@ -46,11 +46,11 @@ class JobRuns:
         """Jobs stay in their queue."""
 
     def hand_over(self, job: Job, title: str) -> tuple[Status, str, JobHandle]:
-        """Submit a job: the status that its runs have then, why, and the job. Raises ``InputError`` if refused."""
+        """Submit a job; returns the status of its runs, the reason, and the job. Raises ``InputError`` if refused."""
         try:
             handle = submit(job, self.site)
         except UnansweredError as error:
-            # It may be in the queue: until that is known, nobody submits its runs again.
+            # The job may be in the queue: until that is known, nobody submits its runs again.
             self.speak(f"{title}: {error}")
             return "unknown", str(error), read_job(job.folder)
         except InputError:
@@ -66,16 +66,15 @@ class JobRuns:
 
 @dataclass(kw_only=True)
 class FromTheStart(JobRuns):
-    """Runs whose speed is measured: what failed is made again from its start, and a repeat as a whole.
+    """Runs whose speed is measured: a failed run is made again from its start, and a repeat as a whole.
 
-    An instance that is made alone, later than the others of its repeat, would tell nothing of how these share the
-    machine.
+    An instance that is made alone, later than the others of its repeat, would not show how they share the machine.
     """
 
     groups: Mapping[str, str] = field(default_factory=dict)
     """The repeat of each run. Its runs are submitted together and count as one."""
     again: set[str] = field(default_factory=set)
-    """Runs that are made again, since one of their repeat has failed."""
+    """Runs that are made again, since a run of their repeat has failed."""
     retried: tuple[Status, ...] = ("failed", "diverged", "interrupted")
 
     def unit(self, name: str, state: RunStatus) -> str:
@@ -83,11 +82,11 @@ class FromTheStart(JobRuns):
         return self.groups.get(name, name)
 
     def forgive(self, name: str) -> RunStatus:
-        """The folder of the failed attempt is put aside when the next one is submitted."""
+        """Count the run as absent; the folder of the failed attempt is set aside when the next one is submitted."""
         return RunStatus("absent")
 
     def submit_part(self, part: Sequence[StudyRun], job: Job, title: str) -> dict[str, RunStatus]:
-        """Submit a job; what earlier attempts of its runs left is kept beside, and stays where the job is refused."""
+        """Submit a job; what earlier attempts of its runs left is set aside, or stays if the job is refused."""
         found = self.look({run.name: RunStatus("absent") for run in part})
         wanted = ("absent", *self.retried)
         others = {name: now for name, now in found.items() if now.status not in wanted and name not in self.again}
@@ -124,7 +123,7 @@ class SingleRunJobs(FromTheStart):
         return self.submit_part(part, self.make(run, self.folder.run(run.name)), run.name)
 
     def stop(self, under_way: Statuses, signals: Signals) -> None:
-        """End what runs here; what is cut off leaves nothing, so that the same command goes on."""
+        """End the runs on this machine; those cut off leave nothing, so that the same command can continue."""
         if self.site.scheduler != "local":
             return
         for name, state in under_way.items():
@@ -136,14 +135,14 @@ class SingleRunJobs(FromTheStart):
                     self.folder.clear(name)
 
     def wait_for_end(self, name: str) -> RunStatus:
-        """Until a run that was cancelled here is gone; its status then."""
+        """Wait until a run that was cancelled here has ended; returns its status."""
         end = time.monotonic() + CANCELLED_S
         while (now := self.look({name: RunStatus("running")})[name]).under_way and time.monotonic() < end:
             time.sleep(0.1)
         return now
 
     def log(self, name: str) -> Path:
-        """The run folder has the log of the job."""
+        """The run folder, which has the log of the job."""
         return self.folder.run(name)
 
 
@@ -156,11 +155,11 @@ class PackedJobs(JobRuns):
     retried: tuple[Status, ...] = ("failed",)
 
     def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
-        """As many as a job packs, the most urgent first."""
+        """Groups of as many runs as a job packs, the most urgent first."""
         return [tuple(due[start : start + self.runs_per_job]) for start in range(0, len(due), self.runs_per_job)]
 
     def unit(self, name: str, state: RunStatus) -> str:
-        """The job."""
+        """The job of the run."""
         return "" if state.job is None else state.job.folder.name
 
     def forgive(self, name: str) -> RunStatus:
@@ -175,7 +174,7 @@ class PackedJobs(JobRuns):
         return {run.name: RunStatus(status, reason, job=handle) for run in part}
 
     def log(self, name: str) -> Path:
-        """What the run printed, where it has begun."""
+        """The file with what the run printed, if it has begun."""
         return self.folder.log(name)
 
 
@@ -183,7 +182,7 @@ class PackedJobs(JobRuns):
 class InstanceJobs(FromTheStart):
     """All instances of a repeat are steps of one job, so that they start together; its folder is ``STUDY/jobs/NUMBER``.
 
-    Its ``groups`` have every run.
+    ``groups`` holds every run.
     """
 
     make: Callable[[Sequence[StudyRun], Path], Job]
@@ -201,12 +200,12 @@ class InstanceJobs(FromTheStart):
         return self.submit_part(part, self.make(part, path), f"jobs/{path.name}")
 
     def log(self, name: str) -> Path:
-        """What the run printed, where it has begun."""
+        """The file with what the run printed, if it has begun."""
         return self.folder.log(name)
 
 
 def whole_repeats(statuses: Statuses, groups: Mapping[str, str], retried: Sequence[Status]) -> set[str]:
-    """The runs of repeats that are to be made again, since one of their runs has failed and none is under way."""
+    """The runs of repeats to make again, since one of their runs has failed and none is under way."""
     members: dict[str, list[str]] = {}
     for name, group in groups.items():
         members.setdefault(group, []).append(name)
@@ -221,14 +220,14 @@ def whole_repeats(statuses: Statuses, groups: Mapping[str, str], retried: Sequen
 
 
 def scheduler_pauses_s(jobs: int) -> tuple[float, float]:
-    """Seconds between two questions to a scheduler about so many jobs, at first and at most."""
+    """Seconds between two queries to a scheduler about this many jobs, at first and at most."""
     return first_pause_s(jobs), LONGEST_S
 
 
 def set_aside(path: Path, why: str) -> Path:
-    """Rename the folder of a run to ``NAME.WHY-K``; returns that.
+    """Rename the folder of a run to ``NAME.WHY-K``; returns the new path.
 
-    Raises ``InputError`` where a job has taken it.
+    Raises ``InputError`` if a job holds the folder.
     """
     number = 1
     while (aside := path.with_name(f"{path.name}.{why}-{number}")).exists():

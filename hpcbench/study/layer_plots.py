@@ -1,4 +1,4 @@
-"""What optimizers with trust ratios do to the layers at each batch size: why a large batch fails, or does not."""
+"""Plots of what optimizers with trust ratios do to the layers at each batch size: why a large batch fails, or not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAINTEST = 0.3
 
 
 def layer_medians(run: Run) -> pd.DataFrame | None:
-    """By epochs: the medians over the adapted layers of ``PANELS``; ``None`` where they were not recorded."""
+    """The medians of ``PANELS`` over the adapted layers, indexed by epochs; ``None`` if they were not recorded."""
     if not run.folder.trust_ratios.exists():
         return None
     table = run.folder.read_trust_ratios()
@@ -45,7 +45,7 @@ def layer_medians(run: Run) -> pd.DataFrame | None:
 
 @style.styled
 def layers(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Figure | None:
-    """Rates, changes and norms of the layers against epochs: a line of panels per series, a curve per batch size."""
+    """Rates, changes and norms of the layers against epochs: a row of panels per series, a curve per batch size."""
     found: dict[str, list[tuple[Row, bool, pd.DataFrame]]] = {}
     for label, members in series(rows).items():
         for row in members:

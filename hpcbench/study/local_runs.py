@@ -1,4 +1,4 @@
-"""Runs of a study that this process starts and watches, each in a place of its own: here, or on nodes of its job."""
+"""Runs of a study that this process starts and watches, each in its own place: here, or on nodes of its job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hpcbench.study.study_run import StudyRun
 
 POLL_S = 0.1
 GRACE_S = 120.0
-"""How long a run may take to end an optimizer step and write its checkpoint."""
+"""How long a run may take to finish an optimizer step and write its checkpoint."""
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
                   "MASTER_ADDR", "MASTER_PORT", "HPCBENCH_SPAWNED")  # fmt: skip
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGUSR1)
@@ -35,21 +35,21 @@ class Process(Protocol):
     """A run under way."""
 
     def poll(self) -> int | None:
-        """Its exit code (128+n for a signal n), or ``None`` while it runs."""
+        """The exit code (128+n for a signal n), or ``None`` while the run continues."""
 
     def stop(self, number: signal.Signals) -> None:
-        """Send it a signal: to end leaving a checkpoint, or, of SIGKILL, at once with all its processes."""
+        """Send a signal to end the run: with a checkpoint, or with SIGKILL at once, together with all its processes."""
 
 
 class Launcher(Protocol):
     """Starts runs."""
 
     def start(self, arguments: Sequence[str], log: Path, place: Place) -> Process:
-        """Start ``hpcbench ARGUMENTS`` in its place; what it prints goes to the end of ``log``."""
+        """Start ``hpcbench ARGUMENTS`` in ``place``; its output is appended to ``log``."""
 
 
 class LocalProcess:
-    """A run as a child of this process, in a process group of its own: Ctrl-C at a terminal does not reach it."""
+    """A run as a child of this process, in its own process group: Ctrl-C at a terminal does not reach it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -67,7 +67,8 @@ class LocalProcess:
 
 
 class LocalLauncher:
-    """Runs on this machine. Through the open file ``lock`` they hold the study's folder even if it is killed."""
+    """Starts runs on this machine. They inherit the open file ``lock``, and so hold the study's folder even if this
+    process is killed."""
 
     def __init__(self, lock: int | None = None) -> None:
         self._inherited = () if lock is None else (lock,)
@@ -85,7 +86,7 @@ class LocalLauncher:
 
 
 def own_environment(environ: Mapping[str, str], place: Place) -> dict[str, str]:
-    """The environment without what a launcher told this process of ranks: a run of the study is a job of its own."""
+    """The environment without what a launcher set about ranks for this process: a run of the study is its own job."""
     if place.launcher:
         return dict(environ)
     kept = {name: value for name, value in environ.items() if not name.startswith(FOREIGN)}
@@ -103,7 +104,7 @@ class Running:
     place: Place
     resumed: bool
     before: int | None
-    """When the summary was written that an earlier attempt left."""
+    """When the summary of an earlier attempt was written, in ns; ``None`` if there is none."""
 
 
 @dataclass
@@ -115,14 +116,14 @@ class LocalRuns:
     places: Sequence[Place]
     grace_s: float = GRACE_S
     further_words: tuple[str, ...] = ()
-    """What every run is asked, whether it begins or continues."""
+    """Arguments that every run gets, whether it begins or continues."""
     running: dict[str, Running] = field(default_factory=dict)
     free: list[Place] = field(init=False)
     pauses_s: tuple[float, float] = (POLL_S, POLL_S)
     retried: tuple[Status, ...] = ("failed",)
 
     def __post_init__(self) -> None:
-        """No run has a place yet."""
+        """Make all places free: no run has one yet."""
         self.free = list(self.places)
 
     def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
@@ -139,7 +140,7 @@ class LocalRuns:
         return self.folder.status(name)
 
     def start(self, part: Sequence[StudyRun]) -> dict[str, RunStatus]:
-        """Start a run, from its last checkpoint where it has one."""
+        """Start a run, from its last checkpoint if it has one."""
         (run,) = part
         resume = self.folder.resumable(run.name)
         if not resume:
@@ -162,12 +163,12 @@ class LocalRuns:
         return {name: state for name, state in found.items() if state is not None}
 
     def conclude(self, name: str) -> RunStatus | None:
-        """The status of a run whose process has ended; ``None`` where it has been started anew."""
+        """The status of a run whose process has ended; ``None`` if it has been started anew."""
         ended = self.running.pop(name)
         code = ended.process.poll()
         assert code is not None
         if ended.resumed and code == BAD_INPUT:
-            # Its checkpoint is no use, for example from another number of threads.
+            # Its checkpoint cannot be used, for example because it is from another number of threads.
             self.folder.clear(name)
             self.launch(ended.run, ended.place, resume=False)
             return None
@@ -179,14 +180,14 @@ class LocalRuns:
         return self.folder.status(name)
 
     def summary_time(self, name: str) -> int | None:
-        """When the summary of a run was written, in ns; ``None`` where there is none."""
+        """When the summary of a run was written, in ns; ``None`` if there is none."""
         try:
             return (self.folder.run(name) / "summary.json").stat().st_mtime_ns
         except FileNotFoundError:
             return None
 
     def stop(self, under_way: Statuses, signals: Signals) -> None:
-        """Ask what still runs to stop; a second signal, or too long a wait, ends it at once."""
+        """Ask the runs under way to stop; a second signal, or too long a wait, kills them."""
         asked, killed = time.monotonic(), False
         asks = signals.first if signals.first in (signal.SIGTERM, signal.SIGUSR1) else signal.SIGTERM
         for each in self.running.values():
@@ -206,7 +207,7 @@ class LocalRuns:
 
 
 def crash_reason(code: int, log: Path) -> str:
-    """Why a run ended that left no summary: how, and what it said of it."""
+    """Why a run that left no summary ended: how, and what its log says about it."""
     how = f"killed by signal {code - 128}" if code > 128 else f"exit code {code}"
     try:
         said = failure_reason(log.read_text(encoding="utf-8", errors="replace").splitlines())

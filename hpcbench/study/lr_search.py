@@ -1,10 +1,10 @@
 """The search for the learning rates of one optimizer: a pure function of its grid and of the status of its runs.
 
 Multiples of the rule's rate are tried with one seed. While the best of a row is the smallest or the largest of them,
-the window of all rows grows by one multiple on that side. Within the window, successive halving: the better half of the
-multiples gets a further seed, the better half of these the next one (Karnin, Koren and Somekh 2013, "Almost optimal
-exploration in multi-armed bandits"; Jamieson and Talwalkar 2016, arXiv:1502.07943). Here an arm is a rate, and a pull
-of it a run with a seed of its own.
+the window of all rows grows by one multiple on that side. Within the window the search is successive halving: the
+better half of the multiples gets a further seed, the better half of these the next one (Karnin, Koren and Somekh 2013,
+"Almost optimal exploration in multi-armed bandits"; Jamieson and Talwalkar 2016, arXiv:1502.07943). Here an arm is a
+rate, and a pull of it is a run with its own seed.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from hpcbench.study.run_status import RunStatus
 Row = TypeVar("Row", bound=Hashable)
 Score = tuple[int, int, float, float]
 LEAST_COMPARED = 2
-"""Multiples that get a further seed, at least; one alone would have nothing to be compared with."""
+"""Fewest multiples that get a further seed; one alone would have nothing to be compared with."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What a search tries in every row; ``multipliers`` grow, and are at least two."""
+    """What a search tries in every row; ``multipliers`` are ascending, and at least two."""
 
     multipliers: tuple[float, ...]
     widenings: int = 0
-    """How often the window may grow, by one multiple on each side at most."""
+    """How often the window may grow, each time by at most one multiple on each side."""
     seeds: int = 1
-    """Seeds that the best rates are compared by."""
+    """Seeds by which the best rates are compared."""
 
     @property
     def ladder(self) -> tuple[float, ...]:
-        """Every multiple that the window could come to hold: it is always a slice of this."""
+        """Every multiple that the window could come to hold; the window is always a slice of this."""
         below = beyond(self.multipliers[::-1], self.widenings)
         return (*below[::-1], *self.multipliers, *beyond(self.multipliers, self.widenings))
 
     @property
     def fewest_runs(self) -> int:
-        """Runs of a row whose window never grows, and none of whose runs diverges."""
+        """Runs of a row if its window never grows and none of its runs diverges."""
         return sum(rungs(len(self.multipliers), self.seeds))
 
     @property
     def most_runs(self) -> int:
-        """No row takes more."""
+        """The most runs that a row can take."""
         first = len(self.multipliers)
         windows = [rungs(first + 2 * widened, self.seeds) for widened in range(self.widenings + 1)]
         return sum(min(len(self.ladder), sum(sizes)) for sizes in zip(*windows, strict=True))
@@ -54,7 +54,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Trial:
-    """A run of a search: a multiple of the rule's rate, and which of the search's seeds it has, from 0."""
+    """A run of a search: a multiple of the rule's rate, and the number of its seed in the search, from 0."""
 
     multiplier: float
     number: int
@@ -62,7 +62,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Choice:
-    """The multiplier chosen for a row; ``None`` while it is searched, or where (``failed``) no run was of use."""
+    """The multiplier chosen for a row; ``None`` during the search, or if no run was of use (``failed``)."""
 
     multiplier: float | None
     failed: bool = False
@@ -73,14 +73,14 @@ class RowSearch:
     """The search of one row within a window."""
 
     trials: tuple[Trial, ...]
-    """Those that are known to be needed."""
+    """Trials that are known to be needed."""
     choice: Choice
     later: int = 0
-    """Runs that follow in this window, with multiples that the trials decide."""
+    """Number of runs that follow in this window, with multiples that the trials decide."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether its trials have ended."""
+        """Whether the trials have ended."""
         return self.choice.multiplier is not None or self.choice.failed
 
 
@@ -90,14 +90,14 @@ class Search(Generic[Row]):
 
     window: tuple[float, ...]
     rows: Mapping[Row, RowSearch]
-    """With the trials of all its windows."""
+    """The search of each row, with the trials of all windows."""
     widened: int = 0
     """How often the window has grown."""
     is_settled: bool = False
-    """Whether the window grows no more."""
+    """Whether the window has stopped growing."""
 
     def at_edge(self, row: Row) -> bool:
-        """Whether the rate that was chosen is the smallest or the largest that was tried."""
+        """Whether the chosen rate is the smallest or the largest that was tried."""
         return self.rows[row].choice.multiplier in (self.window[0], self.window[-1])
 
 
@@ -106,10 +106,10 @@ Look = Callable[[Trial], RunStatus]
 
 
 def search(grid: Grid, looks: Mapping[Row, Look]) -> Search[Row]:
-    """What is known of a search by the status of its trials.
+    """The state of a search, from the status of its trials.
 
-    A window grows when all rows have ended in it: first by one seed alone, so that a window that is too narrow costs no
-    further seeds, then by all. No row has a choice before the window can grow no more.
+    A window can grow when all rows have ended in it: first with one seed alone, so that a window that is too narrow
+    costs no further seeds, then with all. No row has a choice before the window has stopped growing.
     """
     ladder, low = grid.ladder, grid.widenings
     high = low + len(grid.multipliers)
@@ -132,7 +132,7 @@ def search(grid: Grid, looks: Mapping[Row, Look]) -> Search[Row]:
 
 
 def within(window: Sequence[float], seeds: int, all_seeds: int, look: Look) -> RowSearch:
-    """The search of a row in a window by its first ``seeds``, of ``all_seeds`` that may follow."""
+    """The search of a row in a window with the first ``seeds`` of its ``all_seeds``."""
     compared, trials = list(window), list[Trial]()
     sizes = rungs(len(window), all_seeds)
     for number in range(seeds):
@@ -160,17 +160,17 @@ def joined(
 
 
 def ranked(multipliers: Sequence[float], seeds: int, look: Look) -> list[float]:
-    """The multiples that were of use, best first; among equals the nearest to the rule's rate."""
+    """The multiples that were of use, best first; among equals, the nearest to the rule's rate comes first."""
     states = {m: [look(Trial(m, number)) for number in range(seeds)] for m in multipliers}
     of_use = [m for m in multipliers if any(state.done for state in states[m])]
     return sorted(of_use, key=lambda m: (score(states[m]), abs(math.log(m)), m))
 
 
 def score(states: Sequence[RunStatus]) -> Score:
-    """What a rate is judged by, less being better: the mean over its seeds of epochs to the target.
+    """The score of a rate, lower being better: the mean over its seeds of epochs to the target.
 
-    A run that did not reach it counts as more epochs than any run has: so first the number of these decides, then how
-    many of them diverged or failed, then the mean of the others, then the mean quality.
+    A run that did not reach the target counts as more epochs than any run has: so the number of these decides first,
+    then how many of them diverged or failed, then the mean of the others, then the mean quality.
     """
     reached = [float(epochs) for state in states if state.status == "reached" and (epochs := epochs_of(state))]
     useless = sum(not state.done for state in states)
@@ -185,7 +185,7 @@ def epochs_of(state: RunStatus) -> float | None:
 
 
 def quality(state: RunStatus) -> float:
-    """The best quality of a run, less being better."""
+    """The best quality of a run, with its sign such that lower is better."""
     summary = state.summary
     if summary is None or summary.best is None:
         return math.inf
@@ -195,7 +195,7 @@ def quality(state: RunStatus) -> float:
 def sides(window: Sequence[float], found: Mapping[Row, RowSearch], looks: Mapping[Row, Look]) -> tuple[bool, bool]:
     """Whether a better rate may lie below the window, or above it, for one of the rows.
 
-    Where the largest multiple diverged the best is not at the upper edge. Where all diverged, lower ones may not.
+    If the largest multiple diverged, the best one is not at the upper edge. If all diverged, lower ones may not.
     """
     below = above = False
     for row, each in found.items():
@@ -208,18 +208,18 @@ def sides(window: Sequence[float], found: Mapping[Row, RowSearch], looks: Mappin
 
 
 def beyond(multipliers: Sequence[float], count: int) -> tuple[float, ...]:
-    """The multiples that follow the last one, each by the ratio of the two outermost."""
+    """The ``count`` multiples that follow the last one, each by the ratio of the two outermost."""
     before, last = multipliers[-2:]
     return tuple(float(f"{last * (last / before) ** step:.6g}") for step in range(1, count + 1))
 
 
 def half(count: int) -> int:
-    """How many of so many multiples get the next seed."""
+    """How many of ``count`` multiples get the next seed."""
     return max(LEAST_COMPARED, -(-count // 2))
 
 
 def rungs(count: int, seeds: int) -> list[int]:
-    """How many multiples of a window have each seed, where none diverges."""
+    """How many of a window's ``count`` multiples run with each seed, if none diverges."""
 
     def sizes() -> Iterator[int]:
         left = count

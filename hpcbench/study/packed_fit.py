@@ -1,4 +1,4 @@
-"""Whether the runs that a job of a convergence study packs fit the memory of its node, and what they ask of it."""
+"""Checks whether the runs that a job of a convergence study packs fit the memory of its node, and what they need."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from staging.errors import InputError
 
 
 def check_memory(study: Study, site: Site, packing: Packing) -> None:
-    """Raise ``InputError`` in one line where a process of a run has less memory than it needs."""
+    """Raise ``InputError`` in one line if a process of a run has less memory than it needs."""
     finding = memory_of_process(study, site, packing)
     if finding.level == "refuse":
         raise InputError(finding.text)
 
 
 def fit_lines(study: Study, site: Site, packing: Packing) -> list[str]:
-    """Recipe, staging and memory for people, a line each; memory that comes close to its limit is warned of."""
+    """Recipe, staging and memory for people, one line each, with a warning if memory is close to its limit."""
     finding = memory_of_process(study, site, packing)
     warning = "warning: " if finding.level == "warn" else ""
     lines = [
@@ -50,7 +50,7 @@ def recipes(study: Study) -> str:
 
 
 def memory_of_process(study: Study, site: Site, packing: Packing) -> Finding:
-    """What a process of a run needs, of the optimizer that needs most, against what it has."""
+    """The memory that a process of a run needs with the optimizer that needs most, against what it has."""
     application = find_application(study.application)
     configs = [config_of(study, packing, name) for name in study.optimizers]
     needs = [rank_memory(application, config, 1, packing.processes) for config in configs]

@@ -1,4 +1,4 @@
-"""How a convergence study shares a site's nodes among its runs, and the jobs that come of it."""
+"""How a convergence study shares a site's nodes among its runs, and the jobs that result."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Packing:
     side_by_side: int
     """Runs at once on the node."""
     processes: int
-    """Of each run."""
+    """Processes of each run."""
     cores: int
-    """Of each run, physical ones."""
+    """Physical cores of each run."""
     gpus: int
-    """Of each run."""
+    """GPUs of each run."""
 
 
 def packing_of(study: Study, site: Site) -> Packing:
@@ -55,7 +55,7 @@ def packing_of(study: Study, site: Site) -> Packing:
 
 
 def too_large(site: Site, processes: int, needs: str, has: int, option: str) -> InputError:
-    """The error of a run that needs more than a node."""
+    """The error for a run that needs more than a node."""
     return InputError(
         f"a run of {counted(processes, 'process', 'processes')} needs {needs}, more than the {has} of a node of "
         f"{site.name}, and a convergence study makes each run on one node; lower parallel.spatial or {option}"
@@ -63,12 +63,12 @@ def too_large(site: Site, processes: int, needs: str, has: int, option: str) -> 
 
 
 def gpus_per_process(site: Site, asked: int | None) -> int:
-    """One where the site has GPUs, or what is asked for."""
+    """GPUs of a process: what is asked for; otherwise one if the site has GPUs, and none if it has not."""
     return asked if asked is not None else 1 if site.node.gpus else 0
 
 
 def places_of_node(site: Site, gpus: int, cores: int, runs_per_job: int | None) -> int:
-    """Runs that fit side by side on a node, by what is scarcest."""
+    """Number of runs that fit side by side on a node, by its GPUs if they use any, otherwise by its cores."""
     if gpus and site.node.gpus:
         return site.node.gpus // gpus
     if site.node.cores is not None:
@@ -91,10 +91,10 @@ def packed_job(study: Study, site: Site, packing: Packing, runs: Sequence[StudyR
 
 
 def on_processors(run: StudyRun) -> StudyRun:
-    """The run without the accelerators that its node may have, which its job has not asked for."""
+    """The run without the accelerators that its node may have but its job has not asked for."""
     return replace(run, words=(*run.words[:3], ON_PROCESSORS, *run.words[3:]))
 
 
 def unbound(site: Site) -> Site:
-    """The site whose launcher leaves the job's one process all cores and accelerators, which it shares out itself."""
+    """The site with a launcher that gives the job's one process all cores and accelerators; it divides them itself."""
     return replace(site, gpu_bind="", cpu_bind="")

@@ -34,14 +34,14 @@ from hpcbench.study.trajectories import mark_copies
 
 @dataclass(frozen=True)
 class Machine:
-    """The speed that times to solution are for, in samples per second and rank, and what it is in words."""
+    """The speed for which times to solution are given, in samples per second and rank, and its description."""
 
     speed: float
     words: str
 
 
 def write_study(study: Study, folder: StudyFolder, statuses: Mapping[str, RunStatus]) -> str:
-    """Write everything that a reader gets, from the run folders; returns the text of ``table.txt``."""
+    """Write tables, plots and page from the run folders; returns the text of ``table.txt``."""
     rows = read_rows(study, statuses)
     curves = read_curves(folder, rows)
     rows = mark_copies(rows, curves)
@@ -79,7 +79,7 @@ def figures(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit], cur
 def fit_series(rows: Sequence[Row]) -> dict[str, EpochFit]:
     """The fit of every series that reached the target at three batches or more.
 
-    Borrowed recipes are no observations of it.
+    Runs with borrowed recipes do not count as observations.
     """
     fits = {}
     for label, members in series([row for row in rows if not row.point.source]).items():
@@ -105,7 +105,7 @@ def fit_cells(fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums]) -
 def pooled_noise_scales(rows: Sequence[Row], curves: Mapping[str, Run]) -> dict[str, RatioOfSums]:
     """The gradient noise scale of every series whose runs measured it: the ratio of sums over all of them.
 
-    Runs are independent, so that the interval comes from theirs; of fewer than three it comes from blocks of steps.
+    Runs are independent, so the interval comes from their sums; with fewer than three runs, from blocks of steps.
     """
     found = {}
     for label, members in series(rows).items():
@@ -137,7 +137,7 @@ def fit_lines(fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums]) -
 
 
 def machine_of(study: Study, rows: Sequence[Row]) -> Machine | None:
-    """The machine that was asked for, else one whose ranks are as fast as a run was here."""
+    """The machine that was asked for, otherwise one whose ranks are as fast as the median run was here."""
     kept = "" if study.parallel_efficiency == 1 else f" x {study.parallel_efficiency:g} parallel efficiency"
     kept = kept or ", at a parallel efficiency of 1"
     if study.samples_per_s_per_rank:
@@ -189,7 +189,7 @@ def study_page(
 def tiles(
     study: Study, statuses: Mapping[str, RunStatus], rows: Sequence[Row], done: Mapping[str, int]
 ) -> list[dict[str, str]]:
-    """The numbers at the top."""
+    """The numbers at the top of the page."""
     summaries = [state.summary for state in statuses.values() if state.summary is not None]
     made = sum(count for name, count in done.items() if name != "left")
     core_s = sum(s.wall_s * s.threads * s.world_size for s in summaries)

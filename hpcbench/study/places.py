@@ -1,4 +1,4 @@
-"""The places of runs side by side: the cores and accelerators of a node, or the nodes, that each has to itself."""
+"""The places of runs side by side: the cores and accelerators of a node, or the nodes, that each run has to itself."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ VISIBLE = {
     "rocm": ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     "xpu": ("ZE_AFFINITY_MASK",),
 }
-"""The variables that say which accelerators a process sees, the one that counts most first; the last if none is set."""
+"""Variables that say which accelerators a process sees, in order of precedence; the last one is used if none is set."""
 USUAL_CORES = 2
-"""Of a run, where nothing else says how many runs share a node."""
+"""Cores of a run, if nothing else decides how many runs share a node."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Devices:
     """The accelerators that this process sees."""
 
     variable: str = ""
-    """The environment variable that chooses among them; empty where there is none."""
+    """The environment variable that chooses among them; empty if there is none."""
     ids: tuple[str, ...] = ()
-    """What it calls them."""
+    """The names by which the variable chooses them."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Place:
     """What one of several runs side by side has to itself."""
 
     threads: int = 1
-    """Of each of its processes."""
+    """Threads of each process of the run."""
     cores: tuple[int, ...] = ()
-    """Numbers of the processors, as the system counts them; empty: those of its parent."""
+    """Numbers of the processors, as the system counts them; empty: those of the parent process."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that say which accelerators it sees."""
+    """Variables that say which accelerators the run sees."""
     launcher: tuple[str, ...] = ()
-    """What starts its ranks on nodes of its own; unset: it is a process of this node, which starts them itself."""
+    """Command that starts the run's ranks on its own nodes; unset: the run is a process here and starts them itself."""
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Inside, a child that is started is bound to the cores from its first instruction on."""
+        """Bind a child that is started inside to the cores from its first instruction on."""
         before = os.sched_getaffinity(0)
         if self.cores:
             os.sched_setaffinity(0, self.cores)
@@ -71,7 +71,7 @@ def find_devices(environ: Mapping[str, str] = os.environ) -> Devices:
 
 
 def named(kind: str, count: int, environ: Mapping[str, str]) -> Devices:
-    """``count`` accelerators by the names that the environment has for them, else by their numbers."""
+    """``count`` accelerators by the names that the environment has for them, otherwise by their numbers."""
     variables = VISIBLE.get(kind, ("",))
     variable = next((each for each in variables if environ.get(each)), variables[-1])
     listed = tuple(name.strip() for name in environ.get(variable, "").split(",") if name.strip())
@@ -79,10 +79,10 @@ def named(kind: str, count: int, environ: Mapping[str, str]) -> Devices:
 
 
 def local_places(runs: int | None, processes: int, devices: Devices, most: int = sys.maxsize) -> list[Place]:
-    """Places for so many runs of so many processes on this machine; ``None``: as many as fit, and ``most`` at most.
+    """Places for ``runs`` runs of ``processes`` each on this machine; ``None``: as many as fit, but at most ``most``.
 
-    With accelerators each process has one to itself, and more runs than these are for are refused (``InputError``).
-    Without, two cores a run are usual, and more runs than cores share them.
+    With accelerators each process has one to itself, and more runs than the accelerators allow raise ``InputError``.
+    Without accelerators, two cores per run are usual, and runs share cores if there are more runs than cores.
     """
     blocks = physical_cores()
     if devices.ids:
@@ -96,7 +96,7 @@ def local_places(runs: int | None, processes: int, devices: Devices, most: int =
             each = "one" if processes == 1 else str(processes)
             raise InputError(
                 f"--jobs ({runs}) is more than the {fits} runs that the {len(devices.ids)} accelerators of this "
-                f"machine are for, {each} a run; lower it, or set --parallel.accelerator cpu"
+                f"machine allow, {each} per run; lower it, or set --parallel.accelerator cpu"
             )
         runs = min(fits, most) if runs is None else runs
     elif runs is None:
@@ -105,7 +105,7 @@ def local_places(runs: int | None, processes: int, devices: Devices, most: int =
 
 
 def divided(runs: int, processes: int, blocks: Sequence[Sequence[int]], devices: Devices, gpus: int) -> list[Place]:
-    """The physical cores (each with its hardware threads) and the accelerators, ``gpus`` a run, in equal parts."""
+    """Divide the physical cores (each with its hardware threads) and the accelerators, ``gpus`` per run, equally."""
     share = len(blocks) // runs
     threads = max(1, usable_cores(blocks) // (runs * processes))
     places = []
@@ -117,12 +117,12 @@ def divided(runs: int, processes: int, blocks: Sequence[Sequence[int]], devices:
 
 
 def usable_cores(blocks: Sequence[Sequence[int]]) -> int:
-    """Physical cores, or the fewer that the control group gives time for."""
+    """Number of physical cores, or fewer if the CPU quota of the control group is less."""
     return max(1, min(len(blocks), int(cpu_quota() or sys.maxsize)))
 
 
 def physical_cores(root: Path = CORES) -> list[tuple[int, ...]]:
-    """The processors that this process may use, those of one physical core together."""
+    """The processors that this process may use, grouped by physical core."""
     found: dict[str, list[int]] = {}
     for number in cores_allowed():
         try:

@@ -1,4 +1,4 @@
-"""The runs of a convergence study: pure functions of its definition and of how its runs stand."""
+"""The runs of a convergence study: pure functions of its definition and of the status of its runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from staging.errors import InputError
 
 @dataclass(frozen=True)
 class Point:
-    """A row of the study: runs that differ in their seed alone."""
+    """A row of the study: runs that differ only in their seed."""
 
     batch: int
     optimizer: str
@@ -26,7 +26,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """Such as ``b512-lars``, ``b512-lars-shard``, ``b512-lars-from32``."""
+        """Such as ``b512-lars``, ``b512-lars-shard``, ``b512-lars-from-32``."""
         placed = "" if self.placement == "replicate" else f"-{self.placement.removeprefix('shard+')}"
         return f"b{self.batch}-{self.optimizer}{placed}" + (f"-from-{self.source}" if self.source else "")
 
@@ -41,7 +41,7 @@ class PlannedRun:
 
     @property
     def is_search(self) -> bool:
-        """Whether it helps to choose the rate."""
+        """Whether the run is one of those that choose the rate."""
         return not 1 <= self.seed <= MOST_SEEDS
 
     @property
@@ -53,7 +53,7 @@ class PlannedRun:
 
 
 def points(study: Study) -> list[Point]:
-    """All rows, by batch, then optimizer, then placement; borrowed recipes behind those of their batch."""
+    """All rows, by batch, then optimizer, then placement; borrowed recipes follow the other rows of their batch."""
     own = [
         Point(batch, optimizer, placement)
         for batch in study.batch_sizes
@@ -82,12 +82,12 @@ def grid(study: Study) -> Grid:
 
 
 def searches(study: Study, point: Point) -> bool:
-    """Whether the point has runs of its own that choose its rate."""
+    """Whether the point has its own runs that choose its rate."""
     return len(study.lr_search) > 1 and not point.source
 
 
 def trial_run(point: Point, trial: Trial) -> PlannedRun:
-    """The run of a search; its first seed is 0, the others lie beyond those that a study can have."""
+    """The run of a search; the first seed is 0, the others lie beyond those that a study can have."""
     return PlannedRun(point, trial.multiplier, MOST_SEEDS + trial.number if trial.number else 0)
 
 
@@ -102,19 +102,19 @@ def search_of(study: Study, optimizer: str, statuses: Statuses) -> Search[Point]
 
 
 def all_searches(study: Study, statuses: Statuses) -> dict[str, Search[Point]]:
-    """The search of every optimizer; none where there is nothing to choose."""
+    """The search of every optimizer; none if there is nothing to choose."""
     if len(study.lr_search) == 1:
         return {}
     return {name: search_of(study, name, statuses) for name in study.optimizers}
 
 
 def status_of(run: PlannedRun, statuses: Statuses) -> RunStatus:
-    """Of a run, which may not have been made."""
+    """The status of a run, which may not have been made."""
     return statuses.get(run.name, RunStatus("absent"))
 
 
 def row_search(study: Study, point: Point, found: Mapping[str, Search[Point]]) -> RowSearch:
-    """The search of a point by the searches of all optimizers; where there is none the rate is known."""
+    """The search of a point, from the searches of all optimizers; if there is none, the rate is known."""
     if point.source in study.recipes:
         return RowSearch((), Choice(1.0))
     if len(study.lr_search) == 1:
@@ -124,24 +124,24 @@ def row_search(study: Study, point: Point, found: Mapping[str, Search[Point]]) -
 
 
 def choice(study: Study, point: Point, statuses: Statuses) -> Choice:
-    """The rate of a point, by the runs that search it."""
+    """The chosen rate of a point, from the runs that search for it."""
     return row_search(study, point, all_searches(study, statuses)).choice
 
 
 def seed_runs(study: Study, point: Point, statuses: Statuses) -> list[PlannedRun]:
-    """The runs that count, one for each seed; none while the rate is not chosen."""
+    """The runs that count, one for each seed; none before the rate is chosen."""
     return runs_of_seeds(study, point, choice(study, point, statuses))
 
 
 def runs_of_seeds(study: Study, point: Point, chosen: Choice) -> list[PlannedRun]:
-    """The runs of a point with all seeds at the rate that was chosen."""
+    """The runs of a point with all seeds, at the chosen rate."""
     if chosen.multiplier is None:
         return []
     return [PlannedRun(point, chosen.multiplier, seed) for seed in range(1, study.seeds + 1)]
 
 
 def all_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
-    """Every run that is known to belong to the study now, those of searches first."""
+    """Every run that is now known to belong to the study, those of searches first."""
     found = all_searches(study, statuses)
     rows = [(point, row_search(study, point, found)) for point in points(study)]
     searching = [trial_run(point, trial) for point, each in rows for trial in each.trials]
@@ -170,7 +170,7 @@ def possible_multipliers(study: Study) -> tuple[float, ...]:
 
 
 def next_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
-    """What is still to run and can be, most urgent first: searches, then the first seed of all rows, and so on.
+    """The runs that are left and can be made, most urgent first: searches, then the first seed of all rows, and so on.
 
     So a study that is cut short has all its rows, with fewer seeds.
     """
@@ -179,7 +179,7 @@ def next_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
 
 
 def left(study: Study, statuses: Statuses) -> list[tuple[Point, int]]:
-    """How many runs each row still asks for, those included whose rate is not chosen yet; a window may yet grow."""
+    """How many runs each row still needs, including those whose rate is not chosen yet; a window may still grow."""
     found, rows = all_searches(study, statuses), []
     for point in points(study):
         each = row_search(study, point, found)
@@ -191,7 +191,7 @@ def left(study: Study, statuses: Statuses) -> list[tuple[Point, int]]:
 
 
 def may_widen(study: Study, statuses: Statuses) -> bool:
-    """Whether the search of an optimizer could still come to try further multiples."""
+    """Whether the search of an optimizer could still try further multiples."""
     return any(not each.is_settled for each in all_searches(study, statuses).values())
 
 
@@ -205,7 +205,7 @@ def rate(study: Study, point: Point, multiplier: float) -> float:
 def geometry(study: Study, point: Point) -> tuple[int, int]:
     """Simulated ranks and the samples of each, whose product is the batch.
 
-    Raises ``InputError`` for a batch that whole ranks, the same number on every node, cannot form.
+    Raises ``InputError`` for a batch that cannot be made of whole ranks, the same number on every node.
     """
     nodes = 1 if point.placement == "replicate" else study.nodes
     local = max(1, min(study.local_batch_size, point.batch // nodes))
@@ -219,7 +219,7 @@ def geometry(study: Study, point: Point) -> tuple[int, int]:
 
 
 def largest_round(study: Study) -> int:
-    """The most runs that can be made at the same time: those that begin all searches, or those of all seeds."""
+    """The most runs that can be due at the same time: those that begin all searches, or those of all seeds."""
     rows = points(study)
     return max(sum(searches(study, point) for point in rows) * len(study.lr_search), len(rows) * study.seeds)
 
@@ -230,7 +230,7 @@ def processes_per_run(study: Study) -> int:
 
 
 def study_run(study: Study, run: PlannedRun) -> StudyRun:
-    """What ``hpcbench train`` is asked for."""
+    """The run as ``hpcbench train`` makes it."""
     point = run.point
     ranks, local = geometry(study, point)
     settings = {"train.baselines": "false", "train.page": "false", "train.keep_checkpoints": "1", **study.settings}
@@ -238,7 +238,8 @@ def study_run(study: Study, run: PlannedRun) -> StudyRun:
     if point.source in study.recipes:
         settings |= study.recipes[point.source]
     else:
-        # Already scaled, which a rule at its own batch leaves alone; it keeps a warm-up below a peak that is low.
+        # The rate is already scaled. A rule at its own batch leaves it alone, but lowers the start of a warm-up that is
+        # above the peak.
         settings |= {
             "optim.name": point.optimizer, "optim.lr": repr(rate(study, point, run.multiplier)),
             "optim.scaling": study.rates[point.optimizer].rule, "optim.base_batch_size": str(point.batch),

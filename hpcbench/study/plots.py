@@ -47,7 +47,7 @@ def line_style(row: Row) -> Any:
 
 
 def batch_axis(axes: Axes, batches: Sequence[int], label: str = "global batch size") -> None:
-    """A logarithmic axis with the batch sizes themselves as ticks."""
+    """Set a logarithmic x axis with the batch sizes themselves as ticks."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(sorted(set(batches))))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -56,7 +56,7 @@ def batch_axis(axes: Axes, batches: Sequence[int], label: str = "global batch si
 
 
 def log_values(axes: Axes) -> None:
-    """A logarithmic y axis with plain numbers."""
+    """Set a logarithmic y axis with plain numbers."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(10, (1, 2, 5) if high > 6 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
@@ -65,7 +65,7 @@ def log_values(axes: Axes) -> None:
 
 
 def draw_spread(axes: Axes, study: Study, rows: Sequence[Row], value: str, shift: float) -> None:
-    """The mean of every row with its standard deviation, and each run as a faint dot; hollow where a run missed."""
+    """Draw each row's mean with its standard deviation, hollow if a run missed the target, and runs as faint dots."""
     known = [row for row in rows if row.values(value)]
     if not known:
         return
@@ -84,7 +84,7 @@ def draw_spread(axes: Axes, study: Study, rows: Sequence[Row], value: str, shift
 
 
 def mark_missed(axes: Axes, study: Study, found: Series, shifts: Mapping[str, float]) -> None:
-    """At the top, a cross for each row none of whose runs reached the target, and a share where some did not."""
+    """Mark each row without a run that reached the target with a cross at the top; write the share if only some did."""
     for label, rows in found.items():
         for row in rows:
             done = row.count("reached", "missed", "diverged", "failed")
@@ -99,7 +99,7 @@ def mark_missed(axes: Axes, study: Study, found: Series, shifts: Mapping[str, fl
 
 
 def shifted(found: Series) -> dict[str, float]:
-    """A factor for each series, so that their error bars do not lie on one another."""
+    """A factor for each series, so that their error bars do not overlap."""
     own = [label for label, rows in found.items() if not rows[0].point.source]
     places = {label: index - (len(own) - 1) / 2 for index, label in enumerate(own)}
     return {label: 1.04 ** places.get(rows[0].point.optimizer, 0.0) for label, rows in found.items()} | {
@@ -108,7 +108,7 @@ def shifted(found: Series) -> dict[str, float]:
 
 
 def legend(study: Study, found: Series, columns: int = 6) -> tuple[list[Line2D], int]:
-    """A handle for each series."""
+    """A handle for each series, and the number of columns."""
     handles = [Line2D([], [], label=label, markersize=5, **looks(study, rows[0])) for label, rows in found.items()]
     # A legend has the width of its longest label in every column.
     columns = min(columns, 90 // (8 + max(len(label) for label in found)))
@@ -117,7 +117,7 @@ def legend(study: Study, found: Series, columns: int = 6) -> tuple[list[Line2D],
 
 @style.styled
 def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> Figure | None:
-    """Epochs to target against batch with the fits; beside it, how far seeds are apart."""
+    """Epochs to target against batch with the fits; beside it, the spread between seeds."""
     found = series(rows)
     if not any(row.epochs for row in rows):
         return None
@@ -157,7 +157,7 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
 
 
 def draw_spreads(axes: Axes, study: Study, rows: Sequence[Row], shift: float) -> None:
-    """Standard deviation over mean of the epochs of each row, with its interval."""
+    """Draw the standard deviation over the mean of each row's epochs, with its interval."""
     if not rows:
         return
     found = [spread(row.epochs) or 0.0 for row in rows]
@@ -169,7 +169,7 @@ def draw_spreads(axes: Axes, study: Study, rows: Sequence[Row], shift: float) ->
 
 
 def draw_fit(axes: Axes, fit: EpochFit, color: str) -> None:
-    """The fitted line with its band, over the batches that it rests on."""
+    """Draw the fitted line with its band, over the batches of its runs."""
     if not math.isfinite(fit.e_min):
         return
     at = np.geomspace(fit.batch_sizes.min(), fit.batch_sizes.max(), 60)
@@ -244,5 +244,5 @@ def time_to_solution(study: Study, rows: Sequence[Row], speed: float, words: str
 
 
 def machine_time(study: Study, row: Row, speed: float) -> float:
-    """Seconds to target of a row, where every rank trains ``speed`` samples per second by itself."""
+    """Seconds to target of a row if every rank trains ``speed`` samples per second on its own."""
     return fmean(row.values("samples")) / (speed * study.parallel_efficiency * row.ranks)

@@ -1,4 +1,4 @@
-"""What a study says while it runs: a plain line for each finished run."""
+"""What a study prints while it runs: a plain line for each finished run."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from hpcbench.results import units
 from hpcbench.study.run_status import RunStatus
 
 WORDS = {"absent": "not begun"}
-"""For people, of a status that has another word."""
+"""What people read instead of the name of a status."""
 
 
 def say(text: str) -> None:
-    """Print a line at once, into a file as well."""
+    """Print a line without delay, also if the output is a file."""
     print(text, flush=True)
 
 
 class Progress:
     """Counts finished runs, ``done`` from before, and tells how long the rest takes with ``at_once`` side by side.
 
-    In a queue nobody knows: ``at_once`` is 0 then.
+    For runs in a queue that is unknown: ``at_once`` is 0 then.
     """
 
     def __init__(self, done: int, at_once: int, speak: Callable[[str], None] = say) -> None:
@@ -29,7 +29,7 @@ class Progress:
         self._seconds: list[float] = []
 
     def finished(self, name: str, state: RunStatus, seconds: float | None, left: int) -> None:
-        """One more run has ended, after ``seconds`` if that is known; ``left`` are still to be made."""
+        """Print that a run has ended, after ``seconds`` if that is known; ``left`` runs are still to be made."""
         self.done += state.final
         self._seconds += [] if seconds is None else [seconds]
         ahead = f"{left} left" if left else "none left"

@@ -1,7 +1,7 @@
 """The reference convergence points of MLPerf HPC, put through the fit of a study: docs/critical_batch_size.md.
 
 The points are read from the ``mlperf_logging`` package, with the epochs of every single run. The package's checker
-keeps only part of them for its test: it drops every batch smaller than that with the fewest epochs, and points above
+keeps only some of them for its test: it drops every batch smaller than the one with the fewest epochs, and points above
 the line between their neighbours.
 """
 
@@ -34,11 +34,11 @@ class Point:
 
     batch_size: int
     epochs: tuple[int, ...]
-    """To the target, of every run, ascending."""
+    """Epochs to the target of every run, ascending."""
     dropout: float | None
     weight_decay: float
     rate: float
-    """The base learning rate as it is logged, which is the peak or the start of the warm-up (docs/schedules.md)."""
+    """The base learning rate as logged, which is the peak or the start of the warm-up (docs/schedules.md)."""
 
     @property
     def mean(self) -> float:
@@ -70,7 +70,7 @@ class Series:
 
 @cache
 def published_series(application: str) -> tuple[Series, ...]:
-    """Every set of points that is not that of another version of the rules, in order of versions."""
+    """Every distinct set of points, in order of the versions of the rules; versions with the same points share one."""
     found: dict[tuple[bool, tuple[Point, ...]], list[str]] = {}
     for rules in RULES:
         for kept in (False, True):
@@ -185,7 +185,7 @@ def _draw_panel(axes: Axes, application: str) -> None:
 
 
 def write_published(folder: Path) -> Path:
-    """Write the picture into ``folder`` and return its path. Raises ``InputError`` where it cannot be written."""
+    """Write the picture into ``folder`` and return its path. Raises ``InputError`` if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return style.save(draw(), folder / PICTURE)

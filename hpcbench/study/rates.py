@@ -1,4 +1,4 @@
-"""The learning rates of a study: a base rate for each optimizer, and a rule that brings it to another batch."""
+"""The learning rates of a study: a base rate for each optimizer, and a rule that scales it to another batch."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from staging.errors import InputError
 Rule = Literal["linear", "sqrt", "none"]
 
 BASE_RATES = {"sgd": 0.01, "adam": 0.001, "adamw": 0.001, "lars": 0.5, "larc": 0.01, "lamb": 0.003, "nvlamb": 0.003}
-"""Rates to begin with at ``BASE_BATCH``, for optimizers that neither the command nor the preset gives one.
+"""Rates to begin with at ``BASE_BATCH``, for optimizers to which neither the command nor the preset gives one.
 
 Those of lars and lamb are near the best of ``docs/studies/cosmoflow-batch``.
 """
 BASE_BATCH = 64
 LEAST_RATIO = 1.01
-"""Of two multiples of a search; names and tables show as many digits."""
+"""Least ratio of two multiples of a search; names and tables show enough digits to tell them apart."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A learning rate, the global batch that it is meant for, and the rule that brings it to others."""
+    """A learning rate, the global batch for which it is meant, and the rule that scales it to others."""
 
     base: float
     batch: int
     rule: Rule = "linear"
 
     def at(self, batch: int, multiplier: float = 1.0) -> float:
-        """The rate at ``batch`` by the rule, times ``multiplier``, to four digits that a table can show."""
+        """The rate at ``batch`` by the rule, times ``multiplier``, rounded to four digits that a table can show."""
         optim = OptimConfig(lr=self.base, scaling=self.rule, base_batch_size=self.batch)
         return float(f"{peak_learning_rate(optim, batch) * multiplier:.4g}")
 
     def words(self) -> str:
-        """``0.01 at batch 64, linear``."""
+        """The rate in words: ``0.01 at batch 64, linear``."""
         return f"{self.base:g} at batch {self.batch}" + (", not scaled" if self.rule == "none" else f", {self.rule}")
 
 
@@ -47,8 +47,8 @@ def parse_rates(
 ) -> dict[str, Rate]:
     """The rate of every optimizer, from ``--lr``: ``sgd=0.01@64,lamb=0.005@128``.
 
-    An entry without ``@BATCH`` takes that of the next one that has it, so ``sgd=0.01,lamb=0.005@64`` says it once.
-    What ``--lr`` does not name comes from ``own`` (the preset's optimizer), else from ``BASE_RATES``.
+    An entry without ``@BATCH`` takes the batch of the next entry that has one, so ``sgd=0.01,lamb=0.005@64`` gives it
+    once. Optimizers that ``--lr`` does not name get the rate in ``own`` (the preset's optimizer) or in ``BASE_RATES``.
     """
     rates = {name: replace(rate, rule=rules[name]) for name, rate in own.items() if name in optimizers}
     batch: int | None = None
@@ -72,7 +72,7 @@ def parse_rates(
 def parse_rules(text: str, optimizers: Sequence[str]) -> dict[str, Rule]:
     """The rule of every optimizer, from ``--lr-rule``: ``linear``, or ``linear,lamb=sqrt``."""
     rules: dict[str, Rule] = dict.fromkeys(optimizers, "linear")
-    # What holds for all comes first, wherever it stands.
+    # The rule for all optimizers comes first, wherever it is in the text.
     for entry in sorted((part.strip() for part in text.split(",") if part.strip()), key=lambda part: "=" in part):
         name, equals, rule = entry.rpartition("=")
         if rule not in get_args(Rule):
@@ -92,7 +92,7 @@ def parse_search(text: str) -> tuple[float, ...]:
 
 
 def check_multiples(multipliers: Sequence[float]) -> None:
-    """Raise ``InputError`` for multiples, sorted, that are too close to have names of their own."""
+    """Raise ``InputError`` for sorted multiples that are too close to have distinct names."""
     for low, high in pairwise(multipliers):
         if high < low * LEAST_RATIO:
             raise InputError(
@@ -101,7 +101,7 @@ def check_multiples(multipliers: Sequence[float]) -> None:
 
 
 def positive(option: str, text: str) -> float:
-    """A number above 0."""
+    """The text as a number above 0. Raises ``InputError`` for anything else."""
     try:
         value = float(text)
     except ValueError:
@@ -112,7 +112,7 @@ def positive(option: str, text: str) -> float:
 
 
 def positive_int(option: str, text: str) -> int:
-    """A whole number above 0."""
+    """The text as a whole number above 0. Raises ``InputError`` for anything else."""
     try:
         value = int(text)
     except ValueError:

@@ -30,7 +30,7 @@ TAKEN = {
     "parallel.simulated_nodes": "--nodes", "parallel.devices": "--nodes", "staging.placement": "--placements",
     "staging.reshuffle": "--placements", "staging.destination": "--placements",
 }  # fmt: skip
-"""Settings that a study gives its runs, and the option that decides them."""
+"""Settings that a study sets for its runs, and the option that decides each."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Request:
     lr_rule: str = "linear"
     lr_search: str = "1"
     lr_search_seeds: int | None = None
-    """Unset, this and the next: as the study in the folder has them, else ``SEARCH_SEEDS`` and ``MOST_WIDENINGS``."""
+    """If unset, this and the next are those of the study in the folder, or ``SEARCH_SEEDS`` and ``MOST_WIDENINGS``."""
     lr_search_widen: int | None = None
     borrow: str = ""
     own: Sequence[str] = ()
@@ -62,9 +62,9 @@ class Request:
 
 
 def define(application: Application, request: Request, dotted: Mapping[str, str], before: Study | None = None) -> Study:
-    """The study that is asked for. Raises ``InputError`` in one line for whatever cannot run.
+    """The requested study. Raises ``InputError`` in one line for whatever cannot run.
 
-    ``before`` is what its folder has, whose search goes on as it began unless the request says otherwise.
+    ``before`` is the study in its folder, whose search continues as it began unless the request says otherwise.
     """
     for key in dotted:
         refuse_taken(key, f"--{key}")
@@ -79,7 +79,7 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
     if not 0 < request.parallel_efficiency <= 1:
         raise InputError(f"--parallel-efficiency ({request.parallel_efficiency}) must be above 0 and at most 1")
     if request.nodes < 2 and placements != ("replicate",):
-        raise InputError(f"--nodes ({request.nodes}) must be at least 2 where samples are sharded over nodes")
+        raise InputError(f"--nodes ({request.nodes}) must be at least 2 if samples are sharded over nodes")
     if config.train.target is None:
         raise InputError(f"preset '{request.preset}' has no target, so no run could reach it; set --train.target")
     borrow = parse_borrow(request.borrow, batches, application)
@@ -118,12 +118,12 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
 
 
 def beside_the_recipe(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings but for optimizer and schedule, which go with an optimizer that the preset's own may not be."""
+    """The settings without those of optimizer and schedule, which may go with another optimizer than the preset's."""
     return {key: value for key, value in settings.items() if not key.startswith(("optim.", "schedule."))}
 
 
 def words(text: str) -> list[str]:
-    """The entries of a comma-separated list."""
+    """The entries of a comma-separated list. Raises ``InputError`` if there is none."""
     found = [part.strip() for part in text.split(",") if part.strip()]
     if not found:
         raise InputError("an option that takes a comma-separated list got an empty one; see --help")
@@ -131,7 +131,7 @@ def words(text: str) -> list[str]:
 
 
 def names(option: str, text: str, known: Sequence[str]) -> Any:
-    """The entries of a list of known names, once each."""
+    """The entries of a list of known names, once each. Raises ``InputError`` for an unknown one."""
     for name in words(text):
         if name not in known:
             raise InputError(f"{option}: unknown '{name}'; {suggest(name, list(known))}")
@@ -139,7 +139,7 @@ def names(option: str, text: str, known: Sequence[str]) -> Any:
 
 
 def parse_optimizers(text: str, batches: Sequence[int]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
-    """The optimizers, and the batches of those that have not all: ``sgd,lars,larc@32,larc@128``."""
+    """The optimizers, and the batches of those that do not have all: ``sgd,lars,larc@32,larc@128``."""
     found: dict[str, set[int]] = {}
     everywhere = set()
     for entry in words(text):
@@ -172,7 +172,7 @@ def search_effort(request: Request, multiples: Sequence[float], before: Study | 
 
 
 def refuse_taken(key: str, given: str) -> None:
-    """Refuse a setting that the study gives its runs itself."""
+    """Raise ``InputError`` for a setting that the study itself sets."""
     if key in TAKEN:
         raise InputError(f"{given}: a study sets {key} itself; see {TAKEN[key]}")
 
@@ -184,7 +184,7 @@ def own_rate(config: RunConfig) -> Rate:
 
 
 def file_settings(application: Application, request: Request) -> dict[str, str]:
-    """What the files of settings change, as dotted settings, so that the definition needs no other file."""
+    """What the settings files change, as dotted settings, so that the definition needs no other file."""
     if not request.files:
         return {}
     preset = resolve(application, request.preset)
@@ -199,7 +199,7 @@ def file_settings(application: Application, request: Request) -> dict[str, str]:
 def settings_by_optimizer(
     config: RunConfig, optimizers: Sequence[str], dotted: Mapping[str, str], own: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """The settings of each optimizer alone; what the preset sets for its own optimizer is not for others."""
+    """The settings specific to each optimizer; what the preset sets for its own optimizer is unset for others."""
     preset = [f"optim.{name}" for name in own_settings(config.optim) if getattr(config.optim, name) is not None]
     unset = {key: "null" for key in preset if key not in dotted}
     found = {name: {**({} if name == config.optim.name else unset), **own.get(name, {})} for name in optimizers}
@@ -222,7 +222,7 @@ def parse_own(entries: Sequence[str], optimizers: Sequence[str]) -> dict[str, di
 
 
 def parse_borrow(text: str, batches: Sequence[int], application: Application) -> tuple[Borrow, ...]:
-    """Recipes used where they were not found, from ``32:512,node:512``."""
+    """Recipes used at batches for which they were not made, from ``32:512,node:512``."""
     found = []
     for entry in (part.strip() for part in text.split(",") if part.strip()):
         source, colon, batch = entry.rpartition(":")
@@ -241,19 +241,19 @@ def parse_borrow(text: str, batches: Sequence[int], application: Application) ->
 
 
 def recipe(application: Application, preset: str) -> dict[str, str]:
-    """Optimizer and schedule of another preset, every setting of it."""
+    """Every optimizer and schedule setting of another preset."""
     settings = flat(resolve(application, preset))
     return {key: value for key, value in settings.items() if key.startswith(("optim.", "schedule."))}
 
 
 def flat(config: RunConfig) -> dict[str, str]:
-    """Every dotted key with its value as a command line would give it."""
+    """Every dotted key with its value, as on a command line."""
     values = {key: attrgetter(key)(config) for key, _ in known_keys(type(config))}
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
 def check_site(study: Study) -> None:
-    """Raise ``InputError`` where the site cannot make the runs, or options are for one that has a scheduler."""
+    """Raise ``InputError`` if the site cannot make the runs, or has no scheduler for the job options that are given."""
     site = find_site(study.site)
     if site.scheduler != "local":
         some = study_run(study, PlannedRun(points(study)[0], study.lr_search[0], 1))
@@ -264,7 +264,7 @@ def check_site(study: Study) -> None:
 
 
 def check(application: Application, study: Study) -> None:
-    """Raise ``InputError`` where a run of the study could not start."""
+    """Raise ``InputError`` if a run of the study could not start."""
     resolved: dict[tuple[str, str, str], RunConfig] = {}
     for point in points(study):
         geometry(study, point)
@@ -273,7 +273,7 @@ def check(application: Application, study: Study) -> None:
         for multiplier in dict.fromkeys((study.lr_search[0], study.lr_search[-1], tried[0], tried[-1])):
             wanted = study_run(study, PlannedRun(point, multiplier, 1))
             if kind not in resolved:
-                # Resolving takes a third of a second; among the rows of a kind only a few values differ.
+                # Resolving takes a third of a second; the rows of a kind differ in a few values only.
                 resolved[kind] = resolve(application, study.preset, None, wanted.settings)
             config = copy.deepcopy(resolved[kind])
             if not kind[2]:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from hpcbench.results.records import Run
 
 PLACED = {"replicate": "", "shard": " sharded", "shard+reshuffle": " reshuffled"}
-"""How a series with this placement is called after its optimizer."""
+"""What follows the optimizer in the label of a series with this placement."""
 CLOSE = 0.05
-"""Standard error of a mean, as a part of it, that the number of runs for a score is given for."""
+"""Standard error of a mean, as a part of it, for which the number of runs for a score is given."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class Row:
     choice: Choice
     rate: float | None
     runs: list[tuple[PlannedRun, RunStatus]]
-    """With the seeds of the study."""
+    """The runs with the seeds of the study."""
     search: list[tuple[PlannedRun, RunStatus]]
-    """Those that chose the rate."""
+    """The runs that chose the rate."""
     rate_from: str
     """The choice of the rate in words."""
     at_edge: bool
     """Whether the best multiplier is the smallest or the largest that was tried."""
     ranks: int
-    """Data-parallel ranks of the machine that the point stands for."""
+    """Data-parallel ranks of the machine that the point represents."""
     evaluations_per_epoch: int = 1
     copies: Mapping[str, str] = field(default_factory=dict)
     """Runs that trained as an earlier run did, to the last digit, and that run (``trajectories.mark_copies``)."""
@@ -72,31 +72,31 @@ class Row:
 
     @property
     def distinct(self) -> list[tuple[PlannedRun, RunStatus]]:
-        """The runs, those once that trained alike."""
+        """The runs; those that trained alike count once."""
         own = {run.name for run, _ in self.runs}
         return [(run, state) for run, state in self.runs if self.copies.get(run.name) not in own]
 
     def count(self, *statuses: str) -> int:
-        """Runs that ended so."""
+        """Number of runs with one of these statuses."""
         return sum(state.status in statuses for _, state in self.runs)
 
     @property
     def left(self) -> int:
-        """Runs that have not come to their end."""
+        """Number of runs that are left to make or under way."""
         return sum(not state.final for _, state in self.runs)
 
     @property
     def summaries(self) -> list[Summary]:
-        """Those of the runs that reached the target."""
+        """The summaries of the runs that reached the target."""
         return [each.summary for _, each in self.distinct if each.status == "reached" and each.summary is not None]
 
     def values(self, name: str) -> list[float]:
-        """A number of each of ``summaries``."""
+        """The number ``name`` of each of ``summaries``."""
         return [float(getattr(summary, name)) for summary in self.summaries]
 
     @property
     def times(self) -> list[float]:
-        """Seconds to the target of the runs that never were stopped, since the clock goes on while a run is."""
+        """Seconds to the target of the runs that were never stopped, since the clock goes on while a run is stopped."""
         return [summary.time_to_solution_s for summary in self.summaries if not summary.resumed]
 
     @property
@@ -106,15 +106,15 @@ class Row:
 
     @property
     def epoch_runs(self) -> list[EpochRun]:
-        """All runs that ended, by what their evaluations say of the epochs to the target.
+        """All runs that ended, with what their evaluations say about the epochs to the target.
 
-        One that diverged had not met it in the epochs that it made; of one that failed nothing is known.
+        A run that diverged had not met the target in the epochs that it made; a run that failed shows nothing.
         """
         found = (self.epoch_run(state) for _, state in self.distinct)
         return [run for run in found if run is not None]
 
     def epoch_run(self, state: RunStatus) -> EpochRun | None:
-        """What one run says of the epochs to the target; ``None`` where that is nothing."""
+        """What one run says about the epochs to the target; ``None`` if it says nothing."""
         if state.summary is None or state.status not in ("reached", "missed", "diverged"):
             return None
         if state.status == "reached" and state.summary.epochs_to_target:
@@ -131,13 +131,13 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The optimizer and what else tells the series apart: ``lars sharded``, ``sgd from 32``."""
+        """The optimizer and what else distinguishes the series: ``lars sharded``, ``sgd from 32``."""
         placed = PLACED[self.point.placement]
         return f"{self.point.optimizer}{placed}" + (f" from {self.point.source}" if self.point.source else "")
 
 
 def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows of one optimizer and placement together; borrowed recipes are series of their own."""
+    """Rows grouped by optimizer and placement; borrowed recipes are separate series."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row.label, []).append(row)
@@ -147,14 +147,14 @@ def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def runs_needed(values: list[float], step: float) -> int | None:
     """Runs whose mean has a standard error of 5 %, at this spread; evaluations are ``step`` epochs apart.
 
-    ``None`` where the spread is not known: of one run, or where rounding to evaluations hides it.
+    ``None`` if the spread is not known: for one run, or if rounding to evaluations hides it.
     """
     found = resolved_spread(values, step)
     return None if found is None else max(1, math.ceil((found / CLOSE) ** 2))
 
 
 def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
-    """All rows of the study, as its runs stand."""
+    """All rows of the study, with the current status of its runs."""
     found, evaluations, searching = [], evaluations_per_epoch(study), all_searches(study, statuses)
     for point in points(study):
         own = row_search(study, point, searching)
@@ -170,7 +170,7 @@ def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
 
 
 def evaluations_per_epoch(study: Study) -> int:
-    """How often the runs of a study were evaluated in an epoch."""
+    """How often the runs of a study are evaluated in an epoch."""
     settings = beside_the_recipe(study.settings)
     return resolve(find_application(study.application), study.preset, None, settings).train.evaluations_per_epoch
 
@@ -188,7 +188,7 @@ def rate_words(study: Study, point: Point, chosen: Choice) -> str:
 
 
 def run_record(study: Study, run: PlannedRun, state: RunStatus, same_as: str = "") -> dict[str, Any]:
-    """One run as a row of ``results.csv``; what it did not come to is empty."""
+    """One run as a row of ``results.csv``; what the run did not reach is empty."""
     s, (ranks, local) = state.summary, geometry(study, run.point)
     reached = state.status == "reached" and s is not None
     quality = None if s is None else s.metrics.get(s.metric, s.best)
@@ -210,7 +210,7 @@ def run_record(study: Study, run: PlannedRun, state: RunStatus, same_as: str = "
 
 
 def results_frame(study: Study, statuses: Mapping[str, RunStatus], rows: Sequence[Row] = ()) -> pd.DataFrame:
-    """Every planned run, those included that have not been made; ``rows`` tell which trained as another."""
+    """Every planned run, including those that have not been made; ``rows`` tell which runs are copies of others."""
     import pandas as pd
 
     copies = {name: original for row in rows for name, original in row.copies.items()}
@@ -219,7 +219,7 @@ def results_frame(study: Study, statuses: Mapping[str, RunStatus], rows: Sequenc
         for run in all_runs(study, statuses)
     ]
     whole = ("epochs_to_target", "samples_to_target", "steps_to_target", "epochs", "threads")
-    # Epochs of runs that were evaluated within them may be both, 3 and 2.25.
+    # With several evaluations per epoch, epochs may be whole numbers and fractions, such as 3 and 2.25.
     types = {name: "object" if any((record[name] or 0) % 1 for record in records) else "Int64" for name in whole}
     return pd.DataFrame(
         {name: pd.Series([record[name] for record in records], dtype=types.get(name)) for name in records[0]}
@@ -227,7 +227,7 @@ def results_frame(study: Study, statuses: Mapping[str, RunStatus], rows: Sequenc
 
 
 def read_curves(folder: StudyFolder, rows: list[Row]) -> dict[str, Run]:
-    """The runs that have a table by epoch, by name, with that table alone."""
+    """The runs that have a table of epochs, by name, with only that table."""
     import pandas as pd
 
     from hpcbench.results.records import Run

@@ -1,4 +1,4 @@
-"""The status of the runs of a study, whatever its kind: from their folders and, where these do not tell, their jobs."""
+"""The status of the runs of a study of any kind: from their folders and, if these do not tell, from their jobs."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ from staging.errors import DataError
 from staging.formats.regular import read_text
 
 TURN = "for its turn in the job"
-"""Why a run waits whose packed job runs."""
+"""Why a run waits while its packed job runs."""
 Status = Literal[
     "absent", "waiting", "running", "unknown", "interrupted", "reached", "missed", "diverged", "failed",
 ]  # fmt: skip
 DONE: tuple[Status, ...] = ("reached", "missed")
-"""The run came to its end, and left all its figures."""
+"""The run finished, and left all its figures."""
 FINAL: tuple[Status, ...] = (*DONE, "diverged", "failed")
-"""Nothing more is done for such a run, unless failed ones are asked to be tried again."""
+"""Nothing more is done for such a run, unless a retry of failed ones is requested."""
 UNDER_WAY: tuple[Status, ...] = ("waiting", "running", "unknown")
-"""A run that may be in a queue (``unknown``) is taken for one that is."""
+"""A run that may be in a queue (``unknown``) is treated as one that is."""
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The status of one run; ``summary`` is unset where it left none."""
+    """The status of one run; ``summary`` is unset if the run left none."""
 
     status: Status
     reason: str = ""
     summary: Summary | None = None
     job: JobHandle | None = None
-    """The job that makes it, or made it; unset for a process of a study's own command."""
+    """The job that makes the run, or made it; unset for a process of a study's own command."""
     claimed: bool = False
-    """Its job has not ended and may come to it again, although the run has ended."""
+    """Whether the job has not ended and may make the run again, although the run has ended."""
 
     @property
     def done(self) -> bool:
-        """Whether it came to its end."""
+        """Whether the run finished: it reached or missed its target."""
         return self.status in DONE
 
     @property
     def final(self) -> bool:
-        """Whether nothing more is done for it."""
+        """Whether nothing more is done for the run."""
         return self.status in FINAL
 
     @property
     def job_runs(self) -> bool:
-        """Whether its job runs, for all that is known by the run."""
+        """Whether the job runs, as far as the status of the run tells."""
         return self.status == "running" or self.reason == TURN
 
     @property
     def under_way(self) -> bool:
-        """Whether it waits or runs, or may."""
+        """Whether the run waits or runs, or may."""
         return self.status in UNDER_WAY
 
 
 Statuses = Mapping[str, RunStatus]
-"""Of the runs of a study, by their names."""
+"""The status of the runs of a study, by name."""
 
 
 def read_run_status(folder: Path) -> RunStatus:
-    """What the folder of a run tells; a damaged summary counts as a failure."""
+    """The status that the folder of a run shows; a damaged summary counts as a failure."""
     if is_unused(folder):
         return RunStatus("absent")
     if (folder / CRASH).exists():
@@ -99,8 +99,8 @@ def judge(summary: Summary) -> Status:
 def run_statuses(jobs: Mapping[Path, JobHandle | None]) -> dict[Path, RunStatus]:
     """The status of the runs in these folders, each with the job that makes it, if there is one.
 
-    Schedulers are asked, by one question each, for the jobs of those whose folders do not tell. A job's folder is the
-    run's own, or one of several runs (``hpcbench.batch.packed_runs``).
+    Each scheduler is queried once, for the jobs of runs whose folders do not tell. A job's folder is the run's own, or
+    that of several runs (``hpcbench.batch.packed_runs``).
     """
     found = {path: read_run_status(path) for path in jobs}
     asked = {path: job for path, job in jobs.items() if job is not None and needs_answer(found[path], job, path)}
@@ -112,10 +112,10 @@ def run_statuses(jobs: Mapping[Path, JobHandle | None]) -> dict[Path, RunStatus]
 
 
 def needs_answer(state: RunStatus, job: JobHandle, path: Path) -> bool:
-    """Whether the status of the job matters beside what the folder tells.
+    """Whether the status of the job matters in addition to what the folder tells.
 
-    Here, without a scheduler, the next run waits until this one has left the machine. A run that is done may still
-    write its page.
+    Here, without a scheduler, the next run waits until this one has left the machine. A run that is done may still be
+    writing its page.
     """
     if not state.done:
         return not (state.status == "absent" and job.folder == path)
@@ -124,7 +124,7 @@ def needs_answer(state: RunStatus, job: JobHandle, path: Path) -> bool:
 
 
 def judged(path: Path, job: JobHandle, answer: JobStatus) -> RunStatus:
-    """The status of a run by what its scheduler answered and, read after that, its folder."""
+    """The status of a run from the scheduler's answer and from its folder, which is read after that."""
     state = read_run_status(path)
     alive = answer.state in UNDER_WAY
     if job.folder == path:
@@ -142,21 +142,21 @@ def judged(path: Path, job: JobHandle, answer: JobStatus) -> RunStatus:
 
 
 def why(path: Path, answer: JobStatus) -> str:
-    """Why a job ended before its run had: in the scheduler's words, or by the end of its log."""
+    """Why a job ended before its run did: in the scheduler's words, or from the end of its log."""
     if answer.source and answer.state not in ("lost", "done", "failed"):
         return f"{answer.state}: {answer.reason}" if answer.reason else answer.state
     return failure_reason(read_job_log(path)) or answer.reason or "it ended without a summary"
 
 
 def counted_by_status(states: Sequence[RunStatus]) -> dict[str, int]:
-    """How many runs have which status, in the order of their life; those without a run are left out."""
+    """How many runs have which status, in the order of a run's life; statuses without a run are left out."""
     order: tuple[Status, ...] = (*DONE, "diverged", "running", "waiting", "unknown", "interrupted", "failed")
     counts = {status: sum(each.status == status for each in states) for status in order}
     return {status: count for status, count in counts.items() if count}
 
 
 def record_crash(folder: Path, exit_code: int, reason: str) -> None:
-    """Write down how a run ended that could not do so itself."""
+    """Record how a run ended that could not do so itself."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / CRASH, json.dumps({"exit_code": exit_code, "reason": reason}, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""Brings a study of any kind forward: starts what is due, waits where that is wanted, and says how each run ended."""
+"""Advances a study of any kind: starts the runs that are due, waits if requested, and reports how each run ended."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 
 FAILURES_IN_A_ROW = 3
-"""A cause that all runs share is likely then."""
+"""After this many failures a cause that all runs share is likely."""
 
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """How a command brings a study forward; nothing of it changes a result."""
+    """How a command advances a study; none of the options changes a result."""
 
     at_once: int | None = None
-    """Runs here, or jobs in the queue (of throughput: groups of jobs), at most."""
+    """Most runs here, or most jobs in the queue (for throughput: groups of jobs), at the same time."""
     wait: bool = False
     """Stay until all jobs have ended."""
     retry: bool = False
-    """Make again what failed."""
+    """Make failed runs again."""
     keep: bool = False
     """Keep checkpoints and per-step tables of runs that are done."""
     estimate: bool = True
-    """Say how long it takes here, from a short run where none is done."""
+    """Tell how long the study takes here, from a short run if none is done."""
     runs_per_job: int | None = None
     """Runs that a job packs."""
 
@@ -41,29 +41,29 @@ class Executor(Protocol):
 
     @property
     def pauses_s(self) -> tuple[float, float]:
-        """Between two looks, at first and at most; the pause grows while nothing ends."""
+        """Seconds between two looks, at first and at most; the pause grows while nothing ends."""
 
     @property
     def retried(self) -> tuple[Status, ...]:
-        """What a retry makes again."""
+        """The statuses of runs that a retry makes again."""
 
     def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
-        """The runs in the parts that are started together, most urgent first."""
+        """The runs in parts, each of which is started together, most urgent first."""
 
     def unit(self, name: str, state: RunStatus) -> str:
-        """What the run counts as among those that are under way at once."""
+        """The unit that the run belongs to; ``at_once`` limits how many units are under way."""
 
     def forgive(self, name: str) -> RunStatus:
-        """The status of a run that is to be made again."""
+        """Prepare a run to be made again; returns its status."""
 
     def start(self, part: Sequence[StudyRun]) -> Mapping[str, RunStatus]:
-        """Start a part. Raises ``InputError`` where it cannot be, which leaves nothing of it."""
+        """Start a part. Raises ``InputError`` if that is impossible; then nothing of the part remains."""
 
     def look(self, under_way: Statuses) -> Mapping[str, RunStatus]:
         """The status of runs that were under way."""
 
     def stop(self, under_way: Statuses, signals: Signals) -> None:
-        """End what ends with the command; jobs in a queue stay there."""
+        """End the runs that end with the command; jobs in a queue stay there."""
 
     def log(self, name: str) -> Path:
         """Where a run, or its job, says what went wrong."""
@@ -73,9 +73,9 @@ class Executor(Protocol):
 class StudyRunner:
     """One command's work on a study.
 
-    ``due`` are the runs that can be made, most urgent first, by the status of all; those under way may be among them.
-    ``at_once`` units are under way at most. Without ``wait`` it returns when these have been started. A run whose job
-    ended before it did is left to the next command: whoever cancelled the job does not want it back.
+    ``due`` gives the runs that can be made, most urgent first, from the status of all; it may include those under way.
+    At most ``at_once`` units are under way. Without ``wait`` the runner returns when these have been started. A run
+    whose job ended before it did is left to the next command: whoever cancelled the job does not want it back.
     """
 
     folder: StudyFolder
@@ -88,7 +88,7 @@ class StudyRunner:
     finished: Callable[[str, RunStatus, float | None], None] = lambda name, state, seconds: None
     """Called for each run that has ended, with the seconds it took, if this command started it."""
     most_failures: int | None = FAILURES_IN_A_ROW
-    """In a row, before the study ends; unset: however many."""
+    """Failures in a row after which the study ends; unset: no limit."""
     statuses: dict[str, RunStatus] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     left_alone: set[str] = field(default_factory=set)
@@ -96,12 +96,12 @@ class StudyRunner:
     pause_s: float = 0.0
 
     def run(self, statuses: Statuses, caught: Signals | None = None) -> dict[str, RunStatus]:
-        """Go on from ``statuses`` until there is nothing left to do; the status of all runs then.
+        """Continue from ``statuses`` until there is nothing left to do; returns the status of all runs.
 
-        ``caught`` are the signals that end it; unset: SIGINT and SIGTERM.
+        ``caught`` are the signals that end the work; unset: SIGINT and SIGTERM.
 
-        Raises ``Aborted`` (128+n) for signal n, and ``InputError`` where nothing but failures come, or no run can be
-        started. Run again, it goes on from there.
+        Raises ``Aborted`` (128+n) for signal n, and ``InputError`` if nothing but failures result, or no run can be
+        started. A second call continues from there.
         """
         self.statuses = {name: self.at_the_start(name, state) for name, state in statuses.items()}
         with caught or Signals() as signals:
@@ -117,14 +117,14 @@ class StudyRunner:
                 self.executor.stop(self.under_way(), signals)
 
     def at_the_start(self, name: str, state: RunStatus) -> RunStatus:
-        """The status of a run for this command; what ended while nobody waited for it is tidied."""
+        """The status of a run for this command; tidies a run that ended while no command waited for it."""
         if self.retry and state.status in self.executor.retried and not state.claimed:
             return self.executor.forgive(name)
         self.tidy(name, state)
         return state
 
     def tidy(self, name: str, state: RunStatus) -> None:
-        """What a run that has ended no longer needs goes."""
+        """Remove what a run that has ended no longer needs."""
         if state.final:
             self.folder.tidy(name, self.keep or state.status == "failed")
 
@@ -133,7 +133,7 @@ class StudyRunner:
         return {name: state for name, state in self.statuses.items() if state.under_way}
 
     def start_due(self, signals: Signals) -> None:
-        """Start what is due, as far as there is room; nothing while the status of a run is unknown."""
+        """Start the runs that are due, as far as there is room; none while the status of a run is unknown."""
         due = [run for run in self.due(self.statuses) if self.is_startable(run.name)]
         for part in self.executor.pack(due):
             unit = self.executor.unit(part[0].name, self.status(part[0].name))
@@ -151,11 +151,11 @@ class StudyRunner:
         return not self.status(name).under_way and name not in self.left_alone
 
     def status(self, name: str) -> RunStatus:
-        """Of a run, which may be new to the study."""
+        """The status of a run, which may be new to the study."""
         return self.statuses.get(name, RunStatus("absent"))
 
     def poll(self, signals: Signals) -> bool:
-        """Wait a moment, then look at what is under way; whether a status has changed."""
+        """Wait a moment, then look at the runs under way; returns whether a status has changed."""
         first, longest = self.executor.pauses_s
         self.pause_s = min(longest, 1.5 * (self.pause_s or first / 1.5))
         end = time.monotonic() + self.pause_s
@@ -172,7 +172,7 @@ class StudyRunner:
         return any(state.status != before[name].status for name, state in now.items())
 
     def ended(self, name: str, state: RunStatus) -> None:
-        """Tell of a run that has ended; several failures in a row end the study."""
+        """Report a run that has ended. Raises ``InputError`` after several failures in a row, which end the study."""
         self.pause_s = 0.0
         self.tidy(name, state)
         if not state.final:

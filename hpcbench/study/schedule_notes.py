@@ -1,4 +1,4 @@
-"""Whether the schedules of a study's runs drop at a time of their own, which may decide when the target is met."""
+"""Notes on schedules that lower the rate at fixed times in a study's runs, which may decide when the target is met."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcbench.study.definition import Study
 
 
 def schedule_notes(study: Study) -> list[str]:
-    """A sentence for each schedule that decays at a fixed time: epochs to target may then be its date, at any batch."""
+    """A sentence for each schedule that decays at a fixed time: that may be when the target is met, at any batch."""
     series: dict[str, list[str]] = {}
     for name in study.optimizers:
         if words := decay_words(config_of(study, study.own_settings.get(name, {}))):
@@ -28,14 +28,14 @@ def schedule_notes(study: Study) -> list[str]:
 
 
 def config_of(study: Study, own: Mapping[str, str]) -> RunConfig:
-    """Schedule and length of runs with these settings beside the study's."""
+    """Schedule and length of runs with these settings in addition to the study's."""
     given = {**study.settings, **own}
     settings = {key: value for key, value in given.items() if key.startswith("schedule.") or key == "train.max_epochs"}
     return resolve(find_application(study.application), study.preset, None, settings)
 
 
 def decay_words(config: RunConfig) -> str:
-    """``drops at epochs 16 and 32``; empty where the rate depends on no date within a run after its warm-up."""
+    """``drops at epochs 16 and 32``; empty if the rate depends on no date within a run after its warm-up."""
     schedule = config.schedule
     unit = "epoch" if schedule.unit == "epoch" else "optimizer step"
     after = "" if schedule.unit == "epoch" else " after the warm-up"

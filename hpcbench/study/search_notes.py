@@ -1,4 +1,4 @@
-"""What a reader must know of how the rates of a study were found: method, what was tried, and with how many runs."""
+"""What a reader must know about how the rates of a study were found: method, what was tried, and with how many runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
 
 
 def effort(study: Study, rows: Sequence[Row]) -> list[str]:
-    """For every optimizer how many runs its search took, and between which multiples: ``lars 24 at 0.5 to 8``."""
+    """For every optimizer, how many runs its search took, and between which multiples: ``lars 24 at 0.5 to 8``."""
     found = []
     for name in study.optimizers:
         runs = [run for row in rows if row.point.optimizer == name for run, _ in row.search]

@@ -1,4 +1,4 @@
-"""How far the epochs of seeds are apart, with intervals, and whether that changes with the batch size.
+"""The spread of epochs between seeds, with intervals, and whether it changes with the batch size.
 
 Epochs to target are taken as log-normal at each batch size, and as rounded up to an evaluation. The interval of a
 standard deviation is that of a normal sample, less what rounding adds (a twelfth of the squared distance between
@@ -24,18 +24,18 @@ CONFIDENCE = 0.95
 LEVEL = 0.05
 LEAST_BATCHES = 3
 RESOLVED = 4.0
-"""How many times the variance that rounding adds the pooled variance must be: else evaluations make the trend."""
+"""Least ratio of the pooled variance to the variance that rounding adds; below it, evaluations would make the trend."""
 SIMULATED = 2000
 
 
 @dataclass(frozen=True)
 class SpreadTrend:
-    """How many times the spread at the largest batch is that at the smallest, by the slope over all batches."""
+    """The ratio of the spread at the largest batch to that at the smallest, by the slope over all batches."""
 
     ratio: float
     interval: Interval
     p: float
-    """Two-sided chance of such a slope where the spread is the same at all batches."""
+    """Two-sided chance of such a slope if the spread is the same at all batches."""
     smallest: int
     largest: int
 
@@ -46,12 +46,12 @@ class SpreadTrend:
 
 
 def spread(values: Sequence[float]) -> float | None:
-    """Standard deviation (n - 1) over mean; ``None`` of fewer than two."""
+    """Standard deviation (n - 1) over mean; ``None`` for fewer than two values."""
     return float(np.std(values, ddof=1) / np.mean(values)) if len(values) > 1 else None
 
 
 def resolved_spread(values: Sequence[float], step: float) -> float | None:
-    """The same, ``None`` too where it is less than rounding to evaluations ``step`` epochs apart would make it.
+    """The spread; also ``None`` if it is less than rounding to evaluations ``step`` epochs apart would make it.
 
     Values that coincide after rounding do not show that there is no spread.
     """
@@ -60,7 +60,7 @@ def resolved_spread(values: Sequence[float], step: float) -> float | None:
 
 
 def spread_interval(values: Sequence[float], step: float) -> Interval | None:
-    """The 95 % interval of standard deviation over mean; ``None`` of fewer than two values."""
+    """The 95 % interval of standard deviation over mean; ``None`` for fewer than two values."""
     if len(values) < 2:
         return None
     from hpcbench.probability import chi_squared_quantile  # a study's status needs no SciPy
@@ -76,7 +76,7 @@ def spread_interval(values: Sequence[float], step: float) -> Interval | None:
 def spread_trend(rows: Sequence[tuple[int, Sequence[float]]], step: float) -> SpreadTrend | None:
     """The trend over ``rows``, each a batch size with the epochs of its seeds, evaluated ``step`` epochs apart.
 
-    ``None`` of fewer than three batch sizes with two seeds, and where evaluations are too far apart to tell.
+    ``None`` for fewer than three batch sizes with two seeds, and if evaluations are too far apart to tell.
     """
     known = sorted((batch, np.asarray(values, dtype=np.float64)) for batch, values in rows if len(values) > 1)
     if len({batch for batch, _ in known}) < LEAST_BATCHES:
@@ -104,18 +104,18 @@ def spread_trend(rows: Sequence[tuple[int, Sequence[float]]], step: float) -> Sp
 
 
 def _rounding(values: Sequence[float], step: float) -> float:
-    """What rounding alone makes of the standard deviation over the mean."""
+    """The standard deviation over the mean that rounding alone gives."""
     return step / math.sqrt(12) / float(np.mean(values))
 
 
 def _slope(sizes: Floats, log_variances: Floats, weights: Floats) -> Floats:
-    """Weighted least squares over the last axis."""
+    """The slope by weighted least squares over the last axis."""
     away = weights * (sizes - np.average(sizes, weights=weights))
     return np.asarray(log_variances @ away / (away @ sizes))
 
 
 def _drawn_variances(means: Floats, counts: npt.NDArray[np.int64], spread: float, step: float) -> Floats:
-    """Variances of log epochs of simulated studies, an array of (studies, batches)."""
+    """Variances of log epochs in simulated studies, an array of (studies, batches)."""
     random = np.random.default_rng(len(means))
     found = np.empty((SIMULATED, len(means)))
     for place, (mean, count) in enumerate(zip(means, counts, strict=True)):

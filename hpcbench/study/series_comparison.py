@@ -22,7 +22,7 @@ class SeriesComparison:
     second: str
     batches: tuple[int, ...]
     comparison: Comparison | None
-    """``None`` where all runs of the one are those of the other."""
+    """``None`` if all runs of one series are those of the other."""
 
     @property
     def where(self) -> str:
@@ -33,9 +33,10 @@ class SeriesComparison:
 
 
 def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
-    """Every pair of series, and of a borrowed recipe and its own optimizer, with p-values for all of them together.
+    """The comparisons of ``pairs``, with p-values adjusted for all of them together.
 
-    They are compared over all batch sizes that both have, and at the largest where its seeds could show a difference.
+    Two series are compared over the batch sizes at which both have runs of their own, and, of several, also
+    at the largest if its seeds could show a difference.
     """
     found = []
     for first, second in pairs(rows):
@@ -56,7 +57,7 @@ def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
 
 
 def pairs(rows: Sequence[Row]) -> list[tuple[list[Row], list[Row]]]:
-    """The series that are compared: they differ in the optimizer, or in the placement, or one borrows its rate."""
+    """The pairs of series to compare: they differ in the optimizer, or in the placement, or one borrows its rate."""
     found = []
     for first, second in combinations(series(rows).values(), 2):
         one, other = first[0].point, second[0].point
@@ -75,19 +76,19 @@ def row_at(rows: Sequence[Row], batch: int) -> Row:
 
 
 def stratum(first: Row, second: Row) -> Stratum:
-    """The runs of two rows, but for those that both have: these can't tell them apart."""
+    """The runs of two rows, except those that both have, which cannot tell the rows apart."""
     shared = common(first, second)
     return tuple(left_over(row, shared) for row in (first, second))  # type: ignore[return-value]
 
 
 def left_over(row: Row, shared: set[str]) -> list[EpochRun]:
-    """What the runs of a row say of the epochs to the target, without those whose trajectory is in ``shared``."""
+    """What the runs of a row say about the epochs to the target, without those whose trajectory is in ``shared``."""
     found = (row.epoch_run(state) for run, state in row.distinct if row.copies.get(run.name, run.name) not in shared)
     return [each for each in found if each is not None]
 
 
 def common(first: Row, second: Row) -> set[str]:
-    """The trajectories that both rows have, by the name of the run that has each first."""
+    """The trajectories that both rows have, each named by the first run that has it."""
     one, other = ({row.copies.get(run.name, run.name) for run, _ in row.runs} for row in (first, second))
     return one & other
 
@@ -98,7 +99,7 @@ def same(first: Row, second: Row) -> bool:
 
 
 def ratio_words(found: Comparison) -> str:
-    """The ratio with its interval: ``0.62 (0.55 to 0.71)``; an end that the runs leave open is said."""
+    """The ratio with its interval: ``0.62 (0.55 to 0.71)``; the text says which ends the runs leave open."""
     low, high = found.interval
     value = units.significant(found.ratio)
     if low == 0 and math.isinf(high):
@@ -111,14 +112,14 @@ def ratio_words(found: Comparison) -> str:
 
 
 def detectable_words(found: Comparison) -> str:
-    """What could have been seen with so many seeds."""
+    """The ratios that could have been seen with this many seeds."""
     if not math.isfinite(found.detectable):
         return "too few seeds"
     return f"{units.significant(found.detectable)} or {units.significant(1 / found.detectable)}"
 
 
 def p_words(p: float) -> str:
-    """A p-value as a table has it."""
+    """A p-value as in a table."""
     return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 

@@ -12,9 +12,9 @@ from staging.ranks.signals import REPEATED_S, Handlers
 
 
 class Signals(Handlers):
-    """While entered, signals are counted, and raise ``Aborted`` (128+n) at the next ``check``.
+    """Counts signals while entered, and raises ``Aborted`` (128+n) at the next ``check``.
 
-    Those within ``REPEATED_S`` of the first are the same one, which launchers and schedulers repeat.
+    Signals within ``REPEATED_S`` of the first count as the same one, since launchers and schedulers repeat them.
     """
 
     def __init__(self, *more: signal.Signals) -> None:
@@ -36,6 +36,6 @@ class Signals(Handlers):
         return isinstance(error, Aborted)
 
     def check(self) -> None:
-        """Raise ``Aborted`` if a signal came."""
+        """Raise ``Aborted`` if a signal has come."""
         if self.first is not None:
             raise Aborted(f"signal {self.first.name}; the same command goes on from here", 128 + self.first.value)

@@ -1,8 +1,8 @@
 """The jobs of a study: which job makes which run, what they pack, and how they are cancelled.
 
-A run of a scaling study is a job of its own, in its run folder. A convergence study on a site packs several runs into
-a job, whose folder is ``STUDY/jobs/NUMBER``. The newest job that lists a run makes it: a run is put into another one
-only when no job that lists it may be alive.
+A run of a scaling study is a separate job, in its run folder. A convergence study on a site packs several runs into
+a job, whose folder is ``STUDY/jobs/NUMBER``. The newest job that lists a run makes it: a run is put into another job
+only if no job that lists it may be alive.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from staging.errors import DataError, InputError
 def study_statuses(
     folder: StudyFolder, names: Sequence[str], damaged_jobs: list[DataError] | None = None
 ) -> dict[str, RunStatus]:
-    """The status of the runs of a study by name; each scheduler is asked once.
+    """The status of the runs of a study by name; each scheduler is queried once.
 
-    Raises ``DataError`` for the damaged record of a packed job, since any run may be in that. With ``damaged_jobs`` it
-    is put there instead, for who submits nothing.
+    Raises ``DataError`` for the damaged record of a packed job, since any run may be in that job. With ``damaged_jobs``
+    the error is put there instead, for callers that submit nothing.
     """
     packed = packing_jobs(folder, damaged_jobs)
     damaged: dict[str, RunStatus] = {}
@@ -42,7 +42,7 @@ def study_statuses(
 
 
 def packing_jobs(folder: StudyFolder, damaged: list[DataError] | None = None) -> dict[str, JobHandle]:
-    """The newest packed job of each run that is in one; see ``study_statuses`` for records that are damaged."""
+    """The newest packed job of each run that is in one; see ``study_statuses`` for damaged records."""
     found: dict[str, JobHandle] = {}
     for path in job_folders(folder):
         try:
@@ -57,32 +57,32 @@ def packing_jobs(folder: StudyFolder, damaged: list[DataError] | None = None) ->
 
 
 def job_folders(folder: StudyFolder) -> list[Path]:
-    """The folders of packed jobs, oldest first; what was never submitted is none."""
+    """The folders of packed jobs, oldest first, without those that were never submitted."""
     return [path for path in numbered(folder) if (path / RECORD).exists()]
 
 
 def runs_of_later_jobs(folder: StudyFolder, job_folder: Path) -> set[str]:
-    """The runs that a job with a higher number lists, which are not this job's any more."""
+    """The runs that a job with a higher number lists, which no longer belong to this job."""
     later = [path for path in job_folders(folder) if int(path.name) > int(job_folder.name)]
     return {name for path in later if (packed := packed_runs(path, RECORD)) is not None for name in packed.words}
 
 
 def new_job_folder(folder: StudyFolder) -> Path:
-    """The folder of the next packed job; the number of one that was never submitted is taken again."""
+    """The folder of the next packed job; the number of one that was never submitted is reused."""
     used = job_folders(folder)
     return folder.jobs / f"{int(used[-1].name) + 1 if used else 1:04d}"
 
 
 def numbered(folder: StudyFolder) -> list[Path]:
-    """Folders with a number for a name, in the order of these."""
+    """Folders whose name is a number, in the order of the numbers."""
     paths = folder.jobs.iterdir() if folder.jobs.is_dir() else ()
     return sorted((path for path in paths if path.name.isdecimal()), key=lambda path: int(path.name))
 
 
 def cancel_jobs(folder: StudyFolder, names: Sequence[str]) -> int:
-    """Cancel every job of the study with these runs that waits or runs, and say so; the exit code.
+    """Cancel every job of the study with these runs that waits or runs, and print that; returns the exit code.
 
-    A job that cannot be cancelled, or whose record is damaged, is told, and the others are cancelled.
+    A job that cannot be cancelled, or whose record is damaged, is reported, and the others are cancelled.
     """
     damaged: list[DataError] = []
     jobs: dict[Path, tuple[JobHandle, str]] = {}

@@ -1,4 +1,4 @@
-"""A convergence study as plain text that fits 100 columns."""
+"""A convergence study as plain text that fits in 100 columns."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from hpcbench.study.search_notes import rates_tried, search_notes
 from hpcbench.study.seed_spread import spread
 
 FEW_EPOCHS = 3
-"""A target that is met earlier says little of the training."""
+"""A target that is met earlier says little about the training."""
 
 RIGHT = ("batch", "ranks", "rate", "search", "seeds", "left", "epochs", "sd/mean", "n", "samples", "steps", "time")
 
 
 def plan_table(study: Study, statuses: Mapping[str, RunStatus]) -> str:
-    """What will be run: a line per row with its rates and how many runs are left."""
+    """What will run: a line per row with its rates and how many runs are left."""
     sharded = study.placements != ("replicate",)
     rows, found = [], all_searches(study, statuses)
     for point, count in left(study, statuses):
@@ -53,7 +53,7 @@ def plan_table(study: Study, statuses: Mapping[str, RunStatus]) -> str:
 
 
 def results_table(rows: Sequence[Row]) -> str:
-    """A line per row of the study: how many runs reached the target, and after how much."""
+    """A line per row of the study: how many runs reached the target, and after what epochs, samples, steps and time."""
     lines = []
     for row in rows:
         epochs = row.epochs
@@ -67,7 +67,7 @@ def results_table(rows: Sequence[Row]) -> str:
 
 
 def reached_words(row: Row) -> str:
-    """Runs that reached the target of those that are done, and how many are to come: ``3 of 3``, ``1 of 2 +1``."""
+    """How many of the runs that are done reached the target, and how many are left: ``3 of 3``, ``1 of 2 +1``."""
     if row.choice.failed:
         return "none in search"
     waiting = row.left
@@ -76,18 +76,18 @@ def reached_words(row: Row) -> str:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Their mean; ``None`` of none."""
+    """The mean of the values; ``None`` if there are none."""
     return fmean(values) if values else None
 
 
 def ratio(values: list[float]) -> str:
-    """Standard deviation over mean as a table shows it."""
+    """Standard deviation over mean, as in a table."""
     found = spread(values)
     return units.MISSING if found is None else f"{found:.3f}"
 
 
 def short(seconds: float | None) -> str:
-    """A time in a narrow column: ``48 s``, ``3.2 min``, ``14 h``."""
+    """A time for a narrow column: ``48 s``, ``3.2 min``, ``14 h``."""
     if seconds is None:
         return units.MISSING
     unit, length = ("s", 1) if seconds < 100 else ("min", 60) if seconds < 6000 else ("h", 3600)
@@ -95,7 +95,7 @@ def short(seconds: float | None) -> str:
 
 
 def notes(study: Study, rows: Sequence[Row]) -> list[str]:
-    """What a reader must know beside the table: rule, search and budget of the rates, and what is a lower bound."""
+    """What a reader must know in addition to the table: rule, search and budget of the rates, and lower bounds."""
     same = {rate.words() for rate in study.rates.values()}
     each = "; ".join(f"{name} {rate.words()}" for name, rate in study.rates.items())
     found = [f"Rates by rule: {each}." if len(same) > 1 or len(study.rates) > 1 else f"Rate by rule: {each}."]
@@ -122,7 +122,7 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
 
 
 def early_notes(rows: Sequence[Row]) -> list[str]:
-    """A warning where the target comes so early that what is compared is the beginning of the training."""
+    """A warning if the target comes so early that only the beginning of the training is compared."""
     early = [row for row in rows if any(epochs < FEW_EPOCHS for epochs in row.epochs)]
     if not early:
         return []
@@ -134,7 +134,7 @@ def early_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def copy_notes(rows: Sequence[Row]) -> list[str]:
-    """Which runs are others again."""
+    """A note on which runs are copies of others."""
     copies = {name: original for row in rows for name, original in row.copies.items()}
     if not copies:
         return []
@@ -153,7 +153,7 @@ def failures(study: Study, statuses: Mapping[str, RunStatus]) -> list[tuple[str,
 
 
 def counts(study: Study, statuses: Mapping[str, RunStatus]) -> Counter[str]:
-    """Runs by status; ``left`` are those still to be made."""
+    """Numbers of runs by status; ``left`` are those still to be made."""
     done: Counter[str] = Counter(
         state.status
         for run in all_runs(study, statuses)
@@ -164,7 +164,7 @@ def counts(study: Study, statuses: Mapping[str, RunStatus]) -> Counter[str]:
 
 
 def size(study: Study) -> str:
-    """How large the matrix is, in a line."""
+    """The size of the matrix, in words."""
     rows = points(study)
     searching = sum(searches(study, point) for point in rows)
     fewest, most = (grid(study).fewest_runs, grid(study).most_runs) if searching else (0, 0)

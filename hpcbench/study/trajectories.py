@@ -1,7 +1,7 @@
-"""Runs that trained alike to the last digit: they are one observation, however many rows they stand in.
+"""Runs that trained alike to the last digit: they are one observation, however many rows they are in.
 
-A node that draws its samples anew in each epoch, say, trains in the first epoch as one that keeps them: where the
-target comes in the first epoch, the two rows are the same runs.
+For example, a node that draws its samples anew in each epoch trains like one that keeps them during the first epoch: if
+the target is met in that epoch, the two rows are the same runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def trajectory(epochs: pd.DataFrame) -> tuple[tuple[str, ...], bytes]:
 
 
 def mark_copies(rows: Sequence[Row], curves: Mapping[str, Run]) -> list[Row]:
-    """The rows, where each run that trained as an earlier one has that one's name in ``copies``."""
+    """The rows, with the name of the earlier run in ``copies`` for each run that trained like an earlier one."""
     first: dict[tuple[tuple[str, ...], bytes], str] = {}
     marked = []
     for row in rows:

@@ -1,1 +1,1 @@
-"""Submissions to MLPerf HPC: what to package, what is missing, what to expect of it, and recipes to borrow."""
+"""Submissions to MLPerf HPC: what to package, what is missing, the score to expect, and recipes to borrow."""

@@ -1,4 +1,4 @@
-"""A recipe out of another's log, as dotted settings of a run (MLPerf HPC training rules 3.0, borrowing)."""
+"""A recipe from another submitter's log, as dotted settings of a run (MLPerf HPC training rules 3.0, borrowing)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from staging.errors import InputError
 
 @dataclass(frozen=True)
 class BorrowedRecipe:
-    """The recipe of a log: what it logs of optimizer, schedule, regularization and batch."""
+    """The recipe of a log: the optimizer, schedule, regularization and batch that it records."""
 
     path: Path
     application: str
     organization: str
     global_batch_size: int
     accumulation: int | None
-    """Micro-batches per optimizer step; ``None`` where the log is silent."""
+    """Micro-batches per optimizer step; ``None`` if the log does not say."""
     norm_samples: float | None
-    """Samples that share the statistics of batch norm; ``None`` where it has none, or the log is silent."""
+    """Samples that share the statistics of batch norm; ``None`` without batch norm, or if the log does not say."""
     settings: Mapping[str, str]
-    """Dotted settings, those of the batch apart, which depends on the ranks of the run."""
+    """Dotted settings, except those of the batch, which depend on the ranks of the run."""
 
 
 def read_recipe(path: Path, application: str, given: Mapping[str, str]) -> BorrowedRecipe:
     """The recipe in the log at ``path`` for a run of ``application``.
 
-    ``given`` are dotted settings of the user: these win, and what they decide is not asked of the log. Raises
-    ``InputError`` for a log of another application, and for what no settings of ours express.
+    ``given`` are dotted settings of the user: these win, and the log is not asked for what they decide. Raises
+    ``InputError`` for a log of another application, and for values that no settings of the suite express.
     """
     log = read_values(path, given)
     if application not in TRANSLATIONS:
@@ -56,7 +56,7 @@ def read_recipe(path: Path, application: str, given: Mapping[str, str]) -> Borro
 
 
 def norm_samples(log: LoggedValues, batch: int, accumulation: int) -> float | None:
-    """Samples that share the statistics of batch norm, where the log tells its ranks and their groups."""
+    """Samples that share the statistics of batch norm; ``None`` unless the log has its ranks and their groups."""
     ranks, size = as_number(log.get("number_of_ranks")), as_number(log.get("batchnorm_group_size"))
     return batch * size / (ranks * accumulation) if ranks and size else None
 
@@ -64,7 +64,7 @@ def norm_samples(log: LoggedValues, batch: int, accumulation: int) -> float | No
 def batch_settings(recipe: BorrowedRecipe, ranks: int, given: Mapping[str, str]) -> Settings:
     """Local batch and accumulation that make the recipe's global batch on ``ranks`` places along data.
 
-    Raises ``InputError`` where they cannot.
+    Raises ``InputError`` if none do.
     """
     batch, local, passes = recipe.global_batch_size, "train.local_batch_size", "train.accumulation"
     if local in given and passes in given:
@@ -72,7 +72,7 @@ def batch_settings(recipe: BorrowedRecipe, ranks: int, given: Mapping[str, str])
     known, wanted = (local, passes) if local in given else (passes, local)
     part = as_number(given[known]) if known in given else float(recipe.accumulation or 1)
     if part is None or part < 1 or part != int(part):
-        return {}  # for the configuration to refuse
+        return {}  # the configuration refuses it
     whole, rest = divmod(batch, ranks * int(part))
     if rest or not whole:
         what = "samples each" if known == local else "micro-batches"

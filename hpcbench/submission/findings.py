@@ -1,4 +1,4 @@
-"""What a submission lacks, in plain words, and how to get it."""
+"""What a submission lacks, in plain words, and how to supply it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hpcbench.submission.submitted_runs import SubmittedRun
 from hpcbench.submission.system_facts import blanks, unlike
 
 NODE = "node"
-"""What counters cover that hold a whole node, as ``energy_sources`` names it."""
+"""What ``energy_sources`` says that counters of a whole node cover."""
 TARGET = "Failed checks for eval_"
-"""The official checker's message for the published quality, which is told in words of its own."""
+"""Start of the official checker's message on the published quality, which ``quality`` reports instead."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Finding:
     place: str
     problem: str
     remedy: str = ""
-    """A command, or what else helps; empty where nothing does."""
+    """A command, or something else that helps; empty if nothing does."""
     note: bool = False
-    """Whether the entry can be submitted all the same."""
+    """Whether the entry can be submitted nevertheless."""
 
 
 def find_faults(named: Sequence[NamedEntry], folder: Path, ruleset: str) -> list[Finding]:
-    """What is missing of the entries whose tree is in ``folder``, and notes on them."""
+    """What is missing from the entries whose tree is in ``folder``, and notes on them."""
     found: list[Finding] = []
     timed = {each.entry.benchmark for each in named if each.entry.mode == "strong"}
     for each in named:
@@ -55,7 +55,7 @@ def find_faults(named: Sequence[NamedEntry], folder: Path, ruleset: str) -> list
 
 
 def count(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
-    """So many runs make a score."""
+    """A score needs a given number of runs."""
     entry, has = each.entry, len(each.entry.runs)
     if has < entry.needed:
         kind = "run" if entry.mode == "strong" else "instance"
@@ -91,7 +91,7 @@ def quality(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
 
 
 def seeds(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
-    """Runs with one seed are one run."""
+    """Runs with the same seed count as one run."""
     found = Counter(run.record.seed for run in each.entry.runs if run.record.seed is not None)
     twice = sum(number - 1 for number in found.values())
     if twice and each.entry.first.record.division == "closed":
@@ -124,7 +124,7 @@ def convergence(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
 
 
 def machines(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
-    """One system for all, with a time that is its own."""
+    """All runs must be of one system, and their times must be those of that system."""
     for words in unlike(each.entry.runs):
         yield Finding(each.words, f"not one system; {words}", "give runs of one system alone")
     pretended = [run for run in each.entry.runs if run.summary.simulated_ranks or run.summary.simulated_nodes]
@@ -137,7 +137,7 @@ def machines(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
 
 
 def power(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
-    """Power logs need readings all along, which totals of energy are not."""
+    """Power logs need readings throughout a run; totals of energy are not enough."""
     found = {run.name: power_of(run.folder.path) for run in each.entry.runs}
     without = [name for name, nodes in found.items() if not nodes]
     if len(without) == len(found):
@@ -152,7 +152,7 @@ def power(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
 
 
 def faults_of_power(each: NamedEntry, found: dict[str, list[NodePower]]) -> Iterator[Finding]:
-    """What the rules ask of power logs, by run, and no official tool checks."""
+    """What the rules require of power logs, run by run, but no official tool checks."""
     nodes = {run.name: run.summary.nodes for run in each.entry.runs}
     if unequal := [name for name, logs in found.items() if len(logs) != nodes[name]]:
         name = unequal[0]
@@ -172,7 +172,7 @@ def faults_of_power(each: NamedEntry, found: dict[str, list[NodePower]]) -> Iter
 
 
 def logs(each: NamedEntry, folder: Path, ruleset: str) -> Iterator[Finding]:
-    """What the checks of single logs say; the same words of several logs once."""
+    """What the checks of single logs say; a message that several logs get is reported once."""
     told: dict[tuple[str, bool], list[str]] = {}
     division = each.entry.first.record.division
     for number, run in enumerate(each.entry.runs):

@@ -13,7 +13,7 @@ from staging.bounds import shown
 from staging.errors import InputError
 
 OWN = "hpcbench/"
-"""The files that lines of a log of this suite name begin with it."""
+"""File names in the log lines that this suite writes begin with this."""
 
 
 class LoggedValues:
@@ -25,11 +25,11 @@ class LoggedValues:
 
     @property
     def is_own(self) -> bool:
-        """Whether this suite wrote the log, so that its base rate is the peak."""
+        """Whether this suite wrote the log; its base rate is then the peak."""
         return any(str(event.metadata.get("file", "")).startswith(OWN) for event in self._events.values())
 
     def get(self, key: str) -> Any:
-        """The value of a key; ``None`` where the log has no such line."""
+        """The value of a key; ``None`` if the log has no such line."""
         event = self._events.get(key)
         return None if event is None else event.value
 
@@ -41,12 +41,12 @@ class LoggedValues:
         return value
 
     def truth(self, key: str, setting: str) -> bool:
-        """True or false, which some logs write as a number. Raises ``InputError``."""
+        """A boolean, which some logs write as a number. Raises ``InputError``."""
         value = self.get(key)
         return value if isinstance(value, bool) else bool(self.number(key, setting))
 
     def whole(self, key: str, setting: str) -> int:
-        """A whole number of at least 0; what the user gives for it comes first. Raises ``InputError``."""
+        """A whole number of at least 0; the user's value comes first. Raises ``InputError``."""
         if (chosen := as_number(self.given.get(setting))) is not None:
             return int(chosen)
         value = self.number(key, setting)
@@ -55,7 +55,7 @@ class LoggedValues:
         return int(value)
 
     def numbers(self, key: str, setting: str) -> list[float]:
-        """Numbers, of which one alone may stand without a list. Raises ``InputError``."""
+        """A list of numbers; a log may write a single one without a list. Raises ``InputError``."""
         value = self.get(key)
         found = [as_number(each) for each in (value if isinstance(value, list) else [value])]
         numbers = [each for each in found if each is not None]
@@ -64,14 +64,14 @@ class LoggedValues:
         return numbers
 
     def milestones(self, key: str, setting: str) -> list[int]:
-        """Whole numbers that rise. Raises ``InputError``."""
+        """Increasing whole numbers of at least 0. Raises ``InputError``."""
         numbers = self.numbers(key, setting)
         if any(each < 0 or each != int(each) for each in numbers) or sorted(set(numbers)) != numbers:
             raise self.unfit(key, setting, "whole numbers that rise")
         return [int(each) for each in numbers]
 
     def unfit(self, key: str, setting: str, wanted: str) -> InputError:
-        """The error for a key that is missing, or no ``wanted``."""
+        """The error for a key that is missing, or whose value is not ``wanted``."""
         if key not in self._events:
             return self.error(f"has no {key}; give --{setting}")
         return self.error(f"{key} ({shown(self.get(key))}) must be {wanted}; give --{setting}")
@@ -84,7 +84,7 @@ class LoggedValues:
 def read_values(path: Path, given: Mapping[str, str]) -> LoggedValues:
     """The values of the log at ``path``: a file, a run folder, or a folder of the logs of one entry.
 
-    Raises ``InputError`` for a path without logs, or with those of several entries; ``DataError`` for no log.
+    Raises ``InputError`` for a path without logs, or with logs of several entries; ``DataError`` for no log.
     """
     logs = [place.path for place in find_runs([path])]
     folders = {log.parent for log in logs}
@@ -100,7 +100,7 @@ def read_values(path: Path, given: Mapping[str, str]) -> LoggedValues:
 
 
 def as_number(value: object) -> float | None:
-    """``value`` as a finite number where it is one, or the text of one."""
+    """``value`` as a finite number if it is one, or the text of one; else ``None``."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What short runs tell of the cost of long ones: rate, evaluation and fixed parts at one size and batch."""
+"""What short runs tell about the cost of long ones: rate, evaluation and fixed parts at one size and batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MeasuredCosts:
     batch: int
     nodes: int
     recipe: dict[str, Any]
-    """Settings that the log of the first run tells."""
+    """Settings in the log of the first run."""
     costs: Costs
 
     @property
@@ -39,7 +39,7 @@ class MeasuredCosts:
 
 
 def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
-    """The costs that runs measured. Raises ``InputError`` where they differ in size or batch, or miss a part."""
+    """The costs that runs measured. Raises ``InputError`` if they differ in size or batch, or lack a part."""
     runs, _ = read_submitted(paths)
     first = runs[0]
     if first.benchmark not in PUBLISHED_SAMPLES:
@@ -62,7 +62,7 @@ def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
 def rate_of(run: SubmittedRun) -> float:
     """Training samples per second: over all epochs but the first, else over the steps after the warm-up.
 
-    Raises ``InputError`` where there is none.
+    Raises ``InputError`` if there is no rate.
     """
     later = run.record.epochs_s[1:]
     if later and run.record.train_samples and sum(later) > 0:
@@ -74,7 +74,7 @@ def rate_of(run: SubmittedRun) -> float:
 
 
 def fixed_s(run: SubmittedRun) -> float:
-    """Seconds of a run beside its epochs; what the first ones take longer is known from a second one on."""
+    """Seconds of a run besides its epochs; how much longer the first one takes is known from two epochs on."""
     record = run.record
     longer = (max(0.0, part[0] - statistics.fmean(part[1:])) for part in (record.epochs_s, record.evaluations_s)
               if len(part) > 1)  # fmt: skip
@@ -82,7 +82,7 @@ def fixed_s(run: SubmittedRun) -> float:
 
 
 def evaluation_s(run: SubmittedRun, published: int) -> float:
-    """Seconds over the published validation set. Raises ``InputError`` where the run made no evaluation."""
+    """Seconds of an evaluation of the published validation set. Raises ``InputError`` if the run made none."""
     seconds, samples = run.record.evaluations_s, run.record.validation_samples
     if not seconds or not samples:
         raise InputError(f"{run.folder.path} made no evaluation, whose time counts; let it end with one")

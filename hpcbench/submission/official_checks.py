@@ -24,12 +24,12 @@ class OfficialVerdict:
 
     passed: bool
     errors: tuple[str, ...]
-    """Their errors, each once and in one line."""
+    """Their errors, each once and on one line."""
     warnings: tuple[str, ...]
 
 
 def check_tree(folder: Path, ruleset: str) -> OfficialVerdict:
-    """Run them on the tree of an organization. A crash of theirs is an error of the verdict."""
+    """Run the checkers on the tree of an organization. If one crashes, that is an error of the verdict."""
     from mlperf_logging.compliance_checker import mlp_compliance
     from mlperf_logging.package_checker.package_checker import check_training_package
     from mlperf_logging.repo_checker.repo_checker import run_checks
@@ -51,25 +51,25 @@ def check_tree(folder: Path, ruleset: str) -> OfficialVerdict:
 
 
 class Catcher(logging.Handler):
-    """Puts what is logged into a list."""
+    """Collects log records in a list."""
 
     def __init__(self, records: list[logging.LogRecord]) -> None:
         super().__init__(logging.INFO)
         self._records = records
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep it."""
+        """Keep the record."""
         self._records.append(record)
 
 
 def one_line(message: str, folder: Path) -> str:
-    """A message without the place of the tree."""
+    """A message on one line, without the path of the tree."""
     return " ".join(message.replace(f"{folder}/", "").split())[:400]
 
 
 @contextmanager
 def captured_logging() -> Iterator[list[logging.LogRecord]]:
-    """Collect what is logged, instead of showing it; nothing is left behind."""
+    """Collect log messages instead of showing them; restores the logging configuration afterwards."""
     records: list[logging.LogRecord] = []
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]

@@ -1,4 +1,4 @@
-"""A submission from its entries to the verdict on its tree."""
+"""Build a submission, from its entries to the verdict on its tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODES = {"strong": "time to train", "weak": "throughput"}
 
 @dataclass(frozen=True)
 class Package:
-    """What was built, and what is to be said of it."""
+    """What was built, and the findings on it."""
 
     folder: Path
     ruleset: str
@@ -46,7 +46,7 @@ def build(
 ) -> Package:
     """Build the tree of an organization below ``out`` and check it.
 
-    Raises ``InputError`` where the folder exists, the system has no name, or entries are of two divisions.
+    Raises ``InputError`` if the folder exists, the system has no name, or entries are of two divisions.
     """
     first = entries[0].first
     ruleset, division = first.summary.ruleset, str(first.record.division)

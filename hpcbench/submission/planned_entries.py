@@ -1,7 +1,7 @@
-"""Groups runs into entries of a submission, and chooses those that count where there are more than the rules ask for.
+"""Group runs into entries of a submission, and choose those that count if there are more than the rules ask for.
 
-Source: MLPerf training rules (runs beyond the number asked for, whose median window is submitted) and HPC training
-rules 3.0 (time to train, throughput).
+Source: MLPerf training rules (of more runs than asked for, the median window is submitted) and HPC training rules 3.0
+(time to train, throughput).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Extent = tuple[float, float]
 
 @dataclass(frozen=True)
 class PlannedEntry:
-    """The runs of one score, in the order in which they began."""
+    """The runs of one score, in order of their start."""
 
     benchmark: str
     mode: Mode
     nodes: int
-    """Of the whole system: those of a run, or of all instances that ran at a time."""
+    """Nodes of the whole system: those of a run, or of all instances that ran at the same time."""
     runs: tuple[SubmittedRun, ...]
     beyond: tuple[SubmittedRun, ...] = ()
-    """Runs outside of the median window."""
+    """Runs outside the median window."""
     pruned: tuple[SubmittedRun, ...] = ()
     """Instances without convergence, or with the seed of another."""
 
@@ -48,14 +48,14 @@ class PlannedEntry:
 
     @property
     def first(self) -> SubmittedRun:
-        """A run, for what all have in common."""
+        """The first run, for what all runs have in common."""
         return self.runs[0]
 
 
 def plan_entries(strong: Sequence[SubmittedRun], weak: Sequence[SubmittedRun]) -> list[PlannedEntry]:
     """The entries of runs for time to train and of instances for throughput, a group for each benchmark and size.
 
-    Raises ``InputError`` where runs of a group are not alike, or all runs do not follow one ruleset.
+    Raises ``InputError`` if runs of a group are not alike, or if the runs are of several rulesets or divisions.
     """
     both = {run.folder.path.resolve() for run in strong} & {run.folder.path.resolve() for run in weak}
     if both:
@@ -86,7 +86,7 @@ def plan_entries(strong: Sequence[SubmittedRun], weak: Sequence[SubmittedRun]) -
 
 
 def throughput_entry(benchmark: str, nodes: int, group: Sequence[SubmittedRun]) -> PlannedEntry:
-    """The entry of instances; those that did not converge, or have the seed of an earlier one, are pruned."""
+    """The entry of instances; those that did not converge, or that have the seed of an earlier one, are pruned."""
     kept: dict[int, SubmittedRun] = {}
     for run in group:
         if seconds(run) < math.inf:
@@ -97,7 +97,7 @@ def throughput_entry(benchmark: str, nodes: int, group: Sequence[SubmittedRun]) 
 
 
 def check_alike(runs: Sequence[SubmittedRun]) -> None:
-    """Raise ``InputError`` where runs differ in what a score cannot mix."""
+    """Raise ``InputError`` if runs differ in something that all runs of a score must share."""
     for column, words in ALIKE.items():
         values = Counter(str(getattr(run.record, column)) for run in runs)
         if len(values) > 1:
@@ -119,7 +119,7 @@ def differing(one: SubmittedRun, other: SubmittedRun) -> str:
 
 
 def counting_runs(runs: Sequence[SubmittedRun], needed: int) -> list[SubmittedRun]:
-    """The runs that count: all where there are no more than needed, else the median window."""
+    """The runs that count: all if there are no more than needed, else the median window."""
     first = median_window([seconds(run) for run in runs], needed) if len(runs) > needed else 0
     return list(runs[first : first + needed])
 

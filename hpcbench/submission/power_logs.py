@@ -18,7 +18,7 @@ from hpcbench.submission.scrub import Scrubber
 from staging.formats.regular import read_text
 
 LEAST_READINGS = 60
-"""The rules ask for so many in the timed region."""
+"""The rules ask for at least this many readings in the timed region."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class NodePower:
     """What a power log of one node holds."""
 
     readings: int
-    """Between its start and its stop."""
+    """Number of readings between its start and its stop."""
     ended: bool
     """Whether it has its ``power_measurement_stop``."""
     covers: str
-    """The parts of the node, as ``measure.power`` says; empty in logs of others."""
+    """The parts of the node that it covers, according to ``measure.power``; empty in other logs."""
     source: str
 
     @classmethod
     def read(cls, path: Path) -> NodePower:
-        """Raises ``OSError``."""
+        """Read the log at ``path``. Raises ``OSError``."""
         lines = list(entries(read_text(path, encoding="utf-8", errors="replace")))
         keys = [entry.get("key") for entry in lines]
         begun = keys.index(START) if START in keys else len(keys)
@@ -48,7 +48,7 @@ class NodePower:
 
 
 def entries(text: str) -> Iterator[dict[str, Any]]:
-    """The entries of a log, without lines that are none."""
+    """The entries of a log; other lines are skipped."""
     for line in text.splitlines():
         _, mark, entry = line.partition(MARK)
         try:
@@ -60,7 +60,7 @@ def entries(text: str) -> Iterator[dict[str, Any]]:
 
 
 def power_of(folder: Path) -> list[NodePower]:
-    """Of each node of the run in ``folder``; empty where it has no power logs."""
+    """The power log of each node of the run in ``folder``; empty if there are none."""
     return [NodePower.read(path) for path in logs_of(folder / POWER)]
 
 

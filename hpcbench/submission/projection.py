@@ -1,11 +1,11 @@
-"""The score to expect of a submission: published or own epochs x the rate of own runs, with an interval.
+"""The expected score of a submission: published or own epochs x the rate of own runs, with an interval.
 
-A run takes a fixed part (staging, what first epochs take longer, the rest) + epochs x (training samples / rate +
-seconds of an evaluation). The interval is that of simulated submissions: the epochs of each run are drawn from the
-known ones, which are drawn anew themselves, as they are a sample too. Where they are the reference's, each submission
-takes what a published entry took over the reference. The rate is drawn around that of the own runs with their spread.
-Each simulated submission is scored by the rules: mean without the fastest and the slowest run, normalised where it
-converges faster than the reference.
+A run takes a fixed part (staging, the extra time of first epochs, the rest) + epochs x (training samples / rate +
+seconds of an evaluation). The interval is that of simulated submissions. The epochs of each run are drawn from the
+known ones, which are themselves resampled, since they are a sample too. If they are the reference's, each submission
+multiplies them by the ratio of a published entry to the reference. The rate is drawn around that of the own runs, with
+their spread. Each simulated submission is scored by the rules: mean without the fastest and the slowest run, normalised
+if it converges faster than the reference.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from staging.errors import InputError
 ONE_RUN_SPREAD = 0.024
 """Standard deviation of ln(seconds per epoch) between runs of a submission: the median of the published rounds."""
 SPREAD_WEIGHT = 2
-"""Degrees of freedom that this spread counts for beside that of the own runs, which are few."""
+"""Degrees of freedom with which this spread counts beside that of the own runs, which are few."""
 DRAWS = 4000
 LEVEL = 0.9
-"""Part of the simulated submissions within the interval."""
+"""Fraction of the simulated submissions within the interval."""
 
 Array = NDArray[np.float64]
 
 Ratios = tuple[tuple[float, ...], ...]
-"""Mean epochs of published entries over those of the reference: a tuple for each site."""
+"""Ratios of the mean epochs of published entries to those of the reference: a tuple for each site."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class KnownEpochs:
     source: str
     """Where they come from, in words."""
     ratios: Ratios = ((1.0,),)
-    """What a submission takes over them, in the mean of its runs: one of these, each site being as likely."""
+    """Ratios of a submission's mean epochs to these, by site: one is drawn, with each site equally likely."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Costs:
 
     samples_per_s: tuple[float, ...]
     evaluation_s: float
-    """Of the whole validation set."""
+    """Seconds to evaluate the whole validation set."""
     fixed_s: float
-    """Of a run, whatever its epochs: staging within the clock, what the first epoch takes longer, the rest."""
+    """Seconds of a run, whatever its epochs: staging within the clock, the extra time of the first epoch, the rest."""
     train_samples: int
-    """Of the published training set."""
+    """Samples of the published training set."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Projection:
     high_min: float
     """90 % of them lie between these."""
     too_fast: float
-    """Part that converges faster than the rules accept; 0 without a reference."""
+    """Fraction of submissions that converge faster than the rules accept; 0 without a reference."""
     epoch_s: float
     """Seconds of an epoch with its evaluation, at the median rate."""
     mean_epochs: float
@@ -86,7 +86,7 @@ class Projection:
 def reference_epochs(application: str, ruleset: str, batch: int) -> tuple[KnownEpochs, Reference]:
     """Epochs of the reference convergence point at a batch, or between two, and its mean.
 
-    Raises ``InputError`` where no point is at the batch or on both sides of it.
+    Raises ``InputError`` if no point is at the batch or on both sides of it.
     """
     found, point = nearest(checker(application, ruleset), batch, "pruned_rcps")
     if point is None or found not in ("point", "interpolated"):
@@ -100,7 +100,7 @@ def reference_epochs(application: str, ruleset: str, batch: int) -> tuple[KnownE
         epochs = tuple(float(each) for each in point["Epochs to converge"])
         return KnownEpochs(epochs, f"reference convergence point of rules {ruleset}, {len(epochs)} runs"), reference
     spread, runs = float(point["RCP Stdev"]), 2 * RUNS[application]
-    # Points between have a mean and a spread alone: the quantiles of a normal distribution stand for runs.
+    # An interpolated point has only a mean and a spread: the quantiles of a normal distribution stand in for runs.
     normal = statistics.NormalDist(mean, max(spread, 1e-9))
     epochs = tuple(normal.inv_cdf((number + 0.5) / runs) for number in range(runs))
     return KnownEpochs(epochs, f"between two reference convergence points of rules {ruleset}"), reference
@@ -109,9 +109,9 @@ def reference_epochs(application: str, ruleset: str, batch: int) -> tuple[KnownE
 def project(
     known: KnownEpochs, costs: Costs, runs: int, reference: Reference | None = None, seed: int = 1, draws: int = DRAWS
 ) -> Projection:
-    """The projected score of ``runs`` runs. ``reference``: of the closed division, which normalises by it.
+    """The projected score of ``runs`` runs. ``reference``: for the closed division, which normalises by it.
 
-    Raises ``InputError`` without epochs, or where a rate is not above 0.
+    Raises ``InputError`` without epochs or rates, or if one is not above 0.
     """
     if not known.values or min(known.values) <= 0:
         raise InputError("epochs must be at least one number above 0")
@@ -132,13 +132,13 @@ def project(
 
 
 def drawn_epochs(known: Array, runs: int, draws: int, random: np.random.Generator) -> Array:
-    """(draws, runs): for each submission the known runs drawn anew, and from these its own."""
+    """(draws, runs): for each submission the known runs are resampled, and its own are drawn from these."""
     anew = random.choice(known, size=(draws, len(known)))
     return np.take_along_axis(anew, random.integers(0, len(known), size=(draws, runs)), axis=1)
 
 
 def drawn_ratios(ratios: Ratios, draws: int, random: np.random.Generator) -> Array:
-    """(draws, 1): for each submission one of the ratios."""
+    """(draws, 1): for each submission, one of the ratios."""
     every = [ratio for site in ratios for ratio in site]
     weights = [1 / len(ratios) / len(site) for site in ratios for _ in site]
     drawn: Array = random.choice(every, size=(draws, 1), p=weights)
@@ -146,7 +146,7 @@ def drawn_ratios(ratios: Ratios, draws: int, random: np.random.Generator) -> Arr
 
 
 def drawn_rates(measured: Array, runs: int, draws: int, random: np.random.Generator) -> Array:
-    """(draws, runs): around the mean of the measured ones, whose own error is drawn too (Student's t)."""
+    """(draws, runs): rates around the mean of the measured ones, whose own error is drawn too (Student's t)."""
     logs = np.log(measured)
     count = len(measured)
     squares, freedom = float(((logs - logs.mean()) ** 2).sum()), SPREAD_WEIGHT + count - 1

@@ -1,8 +1,8 @@
 """How much the epochs of published entries differ from those of the reference, with its recipe and with others.
 
-A reference convergence point tells how epochs scatter with the seed where the reference ran. A submission runs other
-code on another system, and often another recipe, so that its epochs differ in the mean, too. The published entries show
-by how much.
+A reference convergence point tells how epochs scatter with the seed on the reference's system. A submission runs other
+code on another system, and often another recipe, so its epochs also differ in the mean. The published entries show by
+how much.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def published_entries() -> list[ModelEntry]:
 
 
 def ratios_of(entries: Iterable[ModelEntry], reference_recipe: bool) -> Ratios:
-    """Of the closed entries of both applications that have a reference near their batch.
+    """The ratios of the closed entries of both applications that have a reference near their batch.
 
-    Runs of one trajectory are no sample.
+    Entries whose runs are one trajectory are left out: they are no sample.
     """
     found: dict[str, list[float]] = {}
     for entry in entries:
@@ -51,7 +51,7 @@ def ratios_of(entries: Iterable[ModelEntry], reference_recipe: bool) -> Ratios:
 
 
 def on_another_system(known: KnownEpochs, ratios: Ratios, reference_recipe: bool) -> KnownEpochs:
-    """The epochs of the reference with what published entries differ from it."""
+    """The epochs of the reference, with the ratios of published entries to it."""
     every = [ratio for site in ratios for ratio in site]
     recipe = "its recipe" if reference_recipe else "another recipe"
     words = (

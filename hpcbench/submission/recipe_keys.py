@@ -1,7 +1,7 @@
-"""What the logged hyperparameters of each application are as dotted settings.
+"""The logged hyperparameters of each application as dotted settings.
 
-Keys: MLPerf HPC training rules 3.0, tables of hyperparameters. What a logged base rate of CosmoFlow is, and what a
-lone decay factor stands for, the rules leave open; docs/schedules.md tells how published runs answer it.
+Keys: MLPerf HPC training rules 3.0, tables of hyperparameters. The rules leave open what a logged base rate of
+CosmoFlow is, and what a lone decay factor means; docs/schedules.md tells how published runs answer this.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from hpcbench.submission.logged_values import LoggedValues, as_number
 
 Settings = dict[str, str]
 Translation = tuple[tuple[str, ...], Callable[[LoggedValues], Settings]]
-"""The settings that a part of a recipe makes, and what makes them."""
+"""The settings that a part of a recipe makes, and the function that makes them."""
 
 REFERENCE_START = 0.001
-"""Where the warm-up of CosmoFlow's reference begins, for every batch."""
+"""Rate at which the warm-up of CosmoFlow's reference begins, for every batch."""
 HALVED = 0.25
-"""The first of CosmoFlow's reference drops, which logs write alone: 0.25, then 0.125."""
+"""The first drop of CosmoFlow's reference, and the only one that logs write: 0.25, then 0.125."""
 
 
 def written(value: object) -> str:
-    """A value as it would be typed."""
+    """A value as a user would type it."""
     if isinstance(value, list):
         return f"[{','.join(written(each) for each in value)}]"
     if isinstance(value, bool):
@@ -32,16 +32,16 @@ def written(value: object) -> str:
 
 
 def near(one: float, other: float) -> bool:
-    """Whether two rates are the same, but for rounding."""
+    """Whether two rates are the same, apart from rounding."""
     return math.isclose(one, other, rel_tol=1e-6)
 
 
 def cosmoflow_optimizer(log: LoggedValues) -> Settings:
-    """``sgd``, alone in the closed division."""
+    """``sgd``, the only optimizer of the closed division."""
     name = str(log.get("opt_name"))
     if name.lower() != "sgd":
         raise log.unfit("opt_name", "optim.name", "sgd or SGD, whose settings have keys in CosmoFlow's logs")
-    return {"optim.name": "sgd", "optim.momentum": "0.9"}  # which the rules fix, and no log tells
+    return {"optim.name": "sgd", "optim.momentum": "0.9"}  # the rules fix the momentum, and no log has it
 
 
 def cosmoflow_rate(log: LoggedValues) -> Settings:
@@ -57,10 +57,10 @@ def cosmoflow_rate(log: LoggedValues) -> Settings:
 
 
 def start_and_peak(log: LoggedValues, base: float, warmup: int, factor: float) -> tuple[float, float]:
-    """Where a warm-up begins and ends. Raises ``InputError`` where the log leaves it open."""
+    """The rates at which a warm-up begins and ends. Raises ``InputError`` if the log leaves them open."""
     if not warmup or factor == 1:
         return base, base
-    if factor < 1:  # of a logged peak, as some logs of v0.7 have it; 0 begins at 0
+    if factor < 1:  # a fraction of a logged peak, as in some logs of v0.7; 0 begins at 0
         return base * factor, base
     as_peak, as_start = (base / factor, base), (base, base * factor)
     if log.is_own or "schedule.warmup_start_lr" in log.given or fits(log, warmup, *as_peak):
@@ -74,7 +74,7 @@ def start_and_peak(log: LoggedValues, base: float, warmup: int, factor: float) -
 
 
 def fits(log: LoggedValues, warmup: int, start: float, peak: float) -> bool:
-    """Whether a warm-up is the one that the user, a published recipe at this batch, or the reference's start tells."""
+    """Whether a warm-up agrees with the user, a published recipe at this batch, or the reference's start."""
     if "optim.lr" in log.given:
         chosen = as_number(log.given["optim.lr"])
         return chosen is not None and near(peak, chosen)
@@ -106,13 +106,13 @@ def cosmoflow_drops(log: LoggedValues) -> Settings:
 
 
 def weight_decay(log: LoggedValues) -> Settings:
-    """The weight decay; 0 where a log is silent of it, which the rules allow."""
+    """The weight decay; 0 if the log does not have it, which the rules allow."""
     silent = log.get("opt_weight_decay") is None
     return {"optim.weight_decay": written(0.0 if silent else log.number("opt_weight_decay", "optim.weight_decay"))}
 
 
 def dropout(log: LoggedValues) -> Settings:
-    """The dropout; where a log is silent of it, that of the reference."""
+    """The dropout; that of the reference if the log does not have it."""
     return {"model.dropout": "0.5" if log.get("dropout") is None else written(log.number("dropout", "model.dropout"))}
 
 
@@ -146,7 +146,7 @@ def deepcam_rate(log: LoggedValues) -> Settings:
 
 
 def deepcam_schedule(log: LoggedValues) -> Settings:
-    """What follows the warm-up, counted in steps from its end."""
+    """The schedule after the warm-up, counted in steps from its end."""
     kind = log.get("scheduler_type")
     made = {"schedule.milestones": "[]", "schedule.factors": "[]", "schedule.t_max": "0", "schedule.eta_min": "0"}
     if kind == "multistep":
@@ -188,4 +188,4 @@ TRANSLATIONS: Mapping[str, tuple[Translation, ...]] = {
     ),
 }
 UNITS = {"cosmoflow": "epoch", "deepcam": "step"}
-"""What the schedules of each count."""
+"""The unit in which the schedules of each application count."""

@@ -1,4 +1,4 @@
-"""Takes users, hosts and paths out of what a submission publishes."""
+"""Remove users, hosts and paths from what a submission publishes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hpcbench.results.mllog_reader import MARK
 
 PATH, HOST, USER = "<path>", "<host>", "<user>"
 PATHS = re.compile(r"(?<![\w/.<>~$}])(?:~[\w.-]*)?/(?!/)[^\s\"'`,;:()\[\]{}<>|=]+")
-"""Absolute paths, and those below a home; not the end of a relative one, nor of an address with ``://``."""
+"""Absolute paths, and paths below a home; not the end of a relative path, nor of an address with ``://``."""
 HOMES = re.compile(r"/(?:home|homes|users|Users|u)/(?:[a-z]/)?([\w.+-]+)")
 """Where paths name a user."""
 OFFICIAL = re.compile(r"submission_|opt_|scheduler_")
-"""Keys whose values checkers compare with words, which no name of a host may change."""
+"""Keys whose values checkers compare with fixed words, which a host's name must not change."""
 SHORTEST = 3
 COMMON = frozenset({"root", "user", "localhost", "local", "host", "node", "unnamed", "unknown"})
-"""Names that tell nothing, and are words of settings."""
+"""Names that reveal nothing, and that are words in settings."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Scrubber:
     users: frozenset[str]
 
     def text(self, text: str) -> str:
-        """``text`` without what names a machine's place or a person."""
+        """``text`` without paths and without names of hosts or people."""
         text = PATHS.sub(PATH, text)
         for names, word in ((self.hosts, HOST), (self.users, USER)):
             for name in sorted(names, key=len, reverse=True):
@@ -38,7 +38,7 @@ class Scrubber:
         return text
 
     def value(self, value: Any) -> Any:
-        """Text within lists and mappings; keys stay."""
+        """A value with all text in its lists and mappings scrubbed; keys stay."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -48,7 +48,7 @@ class Scrubber:
     def log(self, text: str, identity: Mapping[str, str]) -> str:
         """An official log, with the values of ``identity`` by key, such as ``submission_org``.
 
-        Lines that no parser reads stay wrong: what a checker would say of them is not hidden.
+        Lines that no parser can read stay wrong, so that a checker still objects to them.
         """
         return "".join(f"{self.log_line(line, identity)}\n" for line in text.splitlines())
 
@@ -69,12 +69,12 @@ class Scrubber:
 
 
 def scrubber(texts: Iterable[str], hosts: Iterable[str], users: Iterable[str]) -> Scrubber:
-    """For the hosts and users given, and the users whom paths in ``texts`` name. Hosts go by their first part, too."""
+    """A scrubber for the given hosts (and their first part), the given users, and users in the paths of ``texts``."""
     named = {name for text in texts for name in HOMES.findall(text)}
     parts = {part for host in hosts for part in (host, host.partition(".")[0])}
     return Scrubber(frozenset(filter(telling, parts)), frozenset(filter(telling, {*users, *named})))
 
 
 def telling(name: str) -> bool:
-    """Whether a name is one that tells of somebody or somewhere."""
+    """Whether a name reveals a person or a place."""
     return len(name) >= SHORTEST and name.lower() not in COMMON

@@ -1,4 +1,4 @@
-"""Code and settings of a submission: what reproduces its runs."""
+"""Code and settings of a submission, which reproduce its runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hpcbench.submission.scrub import Scrubber
 from hpcbench.submission.submitted_runs import SubmittedRun
 
 LEFT_OUT = re.compile(r"__pycache__|\..*|.* .*|.*\.(pyc|so|egg-info)")
-"""Names that a repository of submissions does not take, or that are made from others."""
+"""Names that a repository of submissions does not accept, and files that are generated from others."""
 DATASET = "dataset"
-"""What stands for the folder of the dataset in settings."""
+"""The placeholder for the folder of the dataset in settings."""
 
 
 def packages(application: str) -> list[str]:
-    """The Python packages that a run of an application needs of this suite and of the application's author."""
+    """The Python packages that a run of an application needs from this suite and from the application's author."""
     own = find_application(application).package.partition(".")[0]
     return sorted({"hpcbench", "staging", own})
 
@@ -37,12 +37,12 @@ def copy_code(folder: Path, application: str) -> None:
 
 
 def ignored(_: str, names: list[str]) -> list[str]:
-    """What of a folder is not copied."""
+    """The names in a folder that are not copied."""
     return [name for name in names if LEFT_OUT.fullmatch(name)]
 
 
 def settings_of(run: SubmittedRun, scrubber: Scrubber, organization: str, system: str) -> dict[str, Any]:
-    """The settings of a run, fit for another machine: no seed, and no folder of the one that it ran on."""
+    """The settings of a run for another machine: without its seed, and without folders of its own machine."""
     config: dict[str, Any] = scrubber.value(dict(run.config))
     group = {name: dict(config.get(name) or {}) for name in ("data", "train", "staging", "submission")}
     group["data"]["root"] = DATASET
@@ -99,7 +99,7 @@ def version_of(run: SubmittedRun) -> str | None:
 
 
 def code_faults(runs: Sequence[SubmittedRun]) -> list[str]:
-    """Why the code that is shipped may not be that of the runs."""
+    """Why the shipped code may differ from that of the runs."""
     made = {(version_of(run), (run.environment.get("source") or {}).get("commit")) for run in runs}
     told = []
     if len(made) > 1:

@@ -1,4 +1,4 @@
-"""Writes the tree of a submission: whole, or not at all (MLPerf HPC: systems, results, benchmarks)."""
+"""Write the tree of a submission: whole, or not at all (MLPerf HPC: systems, results, benchmarks)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PRUNED = "pruned_results"
 
 @dataclass(frozen=True)
 class NamedEntry:
-    """An entry with the system that its folder is named for, and that system's description."""
+    """An entry with the system that its folder is named after, and that system's description."""
 
     system: str
     entry: PlannedEntry
@@ -50,9 +50,9 @@ class NamedEntry:
 def name_entries(
     entries: Sequence[PlannedEntry], organization: str, name: str | None, facts: Facts
 ) -> list[NamedEntry]:
-    """Entries with their systems: one name, with ``_nN`` where there are several sizes.
+    """Entries with their systems: one name, with ``_nN`` if there are several sizes.
 
-    Raises ``InputError`` where nobody named the system; the name of a host is none.
+    Raises ``InputError`` if the system has no name; the name of a host does not count.
     """
     said = name or facts.system_name or entries[0].first.platform
     if not said:
@@ -68,9 +68,9 @@ def name_entries(
 
 @contextmanager
 def new_tree(folder: Path) -> Iterator[Path]:
-    """A folder to build in, of the same name, which takes the place of ``folder`` in the end.
+    """A folder of the same name to build in, which becomes ``folder`` at the end.
 
-    Raises ``InputError`` where that exists, or cannot be written. What fails leaves nothing.
+    Raises ``InputError`` if ``folder`` exists or cannot be written. A failure leaves nothing behind.
     """
     exists = InputError(f"{folder} exists; remove it, or give another --out")
     if folder.exists():
@@ -89,7 +89,7 @@ def new_tree(folder: Path) -> Iterator[Path]:
 
 
 def write_tree(folder: Path, organization: str, named: Sequence[NamedEntry]) -> None:
-    """Everything below the folder of the organization."""
+    """Write everything below the folder of the organization."""
     scrub = scrubber_of([run for each in named for run in (*each.entry.runs, *each.entry.pruned)])
     systems = folder / "systems"
     systems.mkdir()
@@ -104,7 +104,7 @@ def write_tree(folder: Path, organization: str, named: Sequence[NamedEntry]) -> 
 
 
 def write_results(folder: Path, named: NamedEntry, organization: str, scrub: Scrubber) -> None:
-    """The logs of an entry, with the names that it is submitted under, and power logs where all its runs have some."""
+    """Write the logs of an entry, with the names of its submission, and power logs if all its runs have some."""
     folder.mkdir(parents=True)
     identity = {
         "submission_org": organization, "submission_platform": named.system,
@@ -120,13 +120,13 @@ def write_results(folder: Path, named: NamedEntry, organization: str, scrub: Scr
 
 
 def write_log(path: Path, run: SubmittedRun, identity: dict[str, str], scrub: Scrubber) -> None:
-    """A run's official log without names of people and places."""
+    """Write a run's official log, without names of people and places."""
     text = read_text(run.folder.mllog, encoding="utf-8", errors="replace")
     path.write_text(scrub.log(text, identity), encoding="utf-8")
 
 
 def write_implementation(folder: Path, named: Sequence[NamedEntry], organization: str, scrub: Scrubber) -> None:
-    """Code, settings of each entry, and how to run it."""
+    """Write the code, the settings of each entry, and how to run it."""
     import yaml
 
     (folder / "settings").mkdir(parents=True)
@@ -145,7 +145,7 @@ def write_implementation(folder: Path, named: Sequence[NamedEntry], organization
 
 
 def scrubber_of(runs: Sequence[SubmittedRun]) -> Scrubber:
-    """What the folders of runs tell of hosts and users, with those of this machine."""
+    """A scrubber for the hosts and users that the folders of runs reveal, and for those of this machine."""
     hosts, texts = {platform.node()}, []
     for run in runs:
         hosts.add(str(run.environment.get("host", "")))
@@ -158,7 +158,7 @@ def scrubber_of(runs: Sequence[SubmittedRun]) -> Scrubber:
 
 
 def read_hold(path: Path) -> dict[str, Any]:
-    """What an attempt of a job wrote of itself; nothing where it cannot be read."""
+    """What an attempt of a job recorded about itself; empty if it cannot be read."""
     try:
         found = json.loads(read_text(path))
     except (OSError, ValueError):
@@ -167,7 +167,7 @@ def read_hold(path: Path) -> dict[str, Any]:
 
 
 def user_here() -> str:
-    """Name of who runs this; empty where the system has none."""
+    """Name of the current user; empty if the system has none."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -1,4 +1,4 @@
-"""The runs that a submission is made of, read from their folders or from those of studies."""
+"""The runs of a submission, read from their folders or from those of studies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
 NO_RUNS = ("signal", "preempted", "full_disk", "rank_lost", "hang", "error")
-"""Causes of an end that say nothing of training: what was cut off is not a run."""
+"""Causes that say nothing about training: a run that they cut off does not count as one."""
 INSTANCE = re.compile(r"(.+-r\d+)-i\d+")
 """Name of an instance's folder in a throughput study: size, repeat, instance."""
 
@@ -38,9 +38,9 @@ class SubmittedRun:
     """What ``config.yaml`` holds."""
     system: Mapping[str, Any]
     environment: Mapping[str, Any]
-    """Empty where the run left no ``environment.json``."""
+    """Empty if the run left no ``environment.json``."""
     job: Mapping[str, Any]
-    """What the run's batch job asked for; empty where there was none."""
+    """What the run's batch job requested; empty if there was none."""
 
     @property
     def name(self) -> str:
@@ -59,7 +59,7 @@ class SubmittedRun:
 
     @property
     def lower_is_better(self) -> bool:
-        """The direction of the quality."""
+        """Whether a lower quality is better."""
         return QUALITIES[self.benchmark] == "eval_error"
 
     @property
@@ -70,7 +70,7 @@ class SubmittedRun:
 
     @property
     def converged(self) -> bool:
-        """Whether it ended in success at the published quality; a target of its own says nothing of that."""
+        """Whether it ended in success at the published quality; reaching a target of its own is not enough."""
         target, best = PUBLISHED_TARGETS[self.benchmark], self.best
         if self.record.status != "success" or best is None:
             return False
@@ -78,7 +78,7 @@ class SubmittedRun:
 
     @property
     def platform(self) -> str:
-        """Name of the system, as the run's settings have it; empty where they have none but that of a host."""
+        """Name of the system in the run's settings; empty if they have none, or only that of a host."""
         named = str((self.config.get("submission") or {}).get("platform") or "")
         return "" if named == self.environment.get("host") else named
 
@@ -86,8 +86,8 @@ class SubmittedRun:
 def read_submitted(paths: Sequence[Path], *, instances: bool = False) -> tuple[list[SubmittedRun], list[str]]:
     """The runs in run folders and studies, and lines on those that are left out. Each folder counts once.
 
-    ``instances``: they are those of one throughput entry. Raises ``InputError`` for what is neither, for an
-    application that MLPerf HPC lacks, and where no run is left.
+    ``instances``: whether they are those of one throughput entry. Raises ``InputError`` for a path that is neither, for
+    an application that is not in MLPerf HPC, and if no run is left.
     """
     folders = {folder.resolve(): folder for path in paths for folder in run_folders(path)}
     if instances:
@@ -108,7 +108,7 @@ def read_submitted(paths: Sequence[Path], *, instances: bool = False) -> tuple[l
 
 
 def check_one_group(folders: Sequence[Path]) -> None:
-    """Raise ``InputError`` where instances of a study are of several sizes or repeats, which are entries each."""
+    """Raise ``InputError`` if instances of a study are of several sizes or repeats, each of which is an entry."""
     groups = {(each.parent, match[1]) for each in folders if (match := INSTANCE.fullmatch(each.name))}
     if len(groups) > 1:
         parent, name = min(groups)
@@ -130,7 +130,7 @@ def run_folders(path: Path) -> list[Path]:
 
 
 def read_run(folder: Path) -> SubmittedRun:
-    """A run that ended. Raises ``InputError`` where it is none of a benchmark of MLPerf HPC."""
+    """A run that ended. Raises ``InputError`` if its application is not a benchmark of MLPerf HPC."""
     from hpcbench.config.read_yaml import read_yaml
 
     run = RunFolder.open(folder, needs=("config.yaml", "mllog.txt", "summary.json", "system.json"))
@@ -145,7 +145,7 @@ def read_run(folder: Path) -> SubmittedRun:
 
 
 def mapping(path: Path) -> dict[str, Any]:
-    """What a JSON file of a run holds; nothing where there is none. Raises ``DataError`` for a damaged one."""
+    """What a JSON file of a run holds; empty if there is none. Raises ``DataError`` for a damaged one."""
     if not path.exists():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""What only people know of a system, in a YAML file, and the system description of a submission made with it."""
+"""What only people know about a system, in a YAML file, and the system description of a submission made with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATUSES = {
     "preview": "it will be available by the next round but one",
     "research": "the rest: research, development, or internal",
 }
-"""``submission_status`` of MLPerf HPC, and what each asks of a system."""
+"""Values of ``submission_status`` in MLPerf HPC, and what each requires of a system."""
 ASKED = {
     "host_processor_interconnect": "between the processors of a node, such as UPI or xGMI",
     "host_networking": "adapters of a node, such as 4x Slingshot-11 200 Gb/s",
@@ -38,7 +38,7 @@ ASKED = {
     "hw_notes": "what else of the hardware decides the score, such as a power limit",
     "sw_notes": "what else of the software does",
 }
-"""Keys of a system description that a machine often does not tell, and what they ask for."""
+"""Keys of a system description that often cannot be read from a machine, and what they ask for."""
 ACCELERATED = "accelerator_"
 DECIDED = {
     "submitter": "it is the ORG of the command", "division": "it is that of the runs",
@@ -50,24 +50,24 @@ COMPARED = (
 )  # fmt: skip
 """What the runs of one system share."""
 NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
-"""Of folders of a submission: no space, and no dot in front."""
+"""Names of folders in a submission: no space, and no dot at the start."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the file says; empty without one."""
+    """What the file says; empty without a file."""
 
     path: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def system_name(self) -> str:
-        """Name of the system; empty where the file has none."""
+        """Name of the system; empty if the file has none."""
         return str(self.values.get("system_name", ""))
 
 
 def read_facts(path: Path | None, known: Sequence[str]) -> Facts:
-    """The facts in a file; ``known`` are the keys of a system description. Raises ``InputError`` in one line."""
+    """The facts in a file; ``known`` are the keys of a system description. Raises a one-line ``InputError``."""
     if path is None:
         return Facts()
     found = read_yaml(path)
@@ -88,7 +88,7 @@ def read_facts(path: Path | None, known: Sequence[str]) -> Facts:
 
 
 def describe(run: SubmittedRun, facts: Facts, organization: str, name: str, nodes: int) -> dict[str, Any]:
-    """The system description of ``name``: what the run measured, and over it what people say."""
+    """The system description of ``name``: what the run measured, overridden by what people say."""
     said = {key: value for key, value in facts.values.items() if value != ""}
     measured = dict(run.system)
     if isinstance(said.get("other_software_stack"), dict):
@@ -99,13 +99,13 @@ def describe(run: SubmittedRun, facts: Facts, organization: str, name: str, node
 
 
 def blanks(description: Mapping[str, Any]) -> list[str]:
-    """Keys that people could fill; those of accelerators only where there are some."""
+    """Empty keys that people could fill in; those of accelerators only if there are any."""
     none = str(description.get("accelerators_per_node", "0")) in ("", "0")
     return [key for key in ASKED if not description.get(key) and not (none and key.startswith(ACCELERATED))]
 
 
 def template(run: SubmittedRun, organization: str) -> str:
-    """The file to fill: blanks first, then what was measured, as comments."""
+    """The file to fill in: blanks first, then what was measured, as comments."""
     lines = [
         f"# The system that {organization} submits: what only people know. Blanks may stay; reviewers ask for them.",
         "# A line of the second part, without its #, replaces what was measured.",
@@ -123,12 +123,12 @@ def template(run: SubmittedRun, organization: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text of YAML."""
+    """A text quoted for YAML."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def unlike(runs: Sequence[SubmittedRun]) -> list[str]:
-    """In what the systems of runs differ that are to be of one."""
+    """The differences between the systems of runs that must be of one system."""
     told = []
     for key in COMPARED:
         values: dict[str, SubmittedRun] = {}
@@ -140,7 +140,7 @@ def unlike(runs: Sequence[SubmittedRun]) -> list[str]:
 
 
 def checked_name(name: str, what: str) -> str:
-    """A name that a folder of a submission may have. Raises ``InputError``."""
+    """``name``, if a folder of a submission may have it. Raises ``InputError`` otherwise."""
     if not NAME.fullmatch(name):
         raise InputError(
             f"{what} '{shown(name)}' must have letters, digits, '.', '_', '+' and '-' alone, and begin with a letter "

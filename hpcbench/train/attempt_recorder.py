@@ -1,4 +1,4 @@
-"""Writes down what this attempt of a run has taken so far, after what earlier attempts took."""
+"""Records what this attempt of a run has taken so far, in addition to earlier attempts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from staging.errors import DataError
 
 
 class AttemptRecorder:
-    """The figures of a run over its attempts, of which this process is the last; rank 0 keeps ``attempts.json``."""
+    """The figures of a run over its attempts; this process is the last attempt, and rank 0 keeps ``attempts.json``."""
 
     def __init__(
         self, run: RunContext, rank_metrics: RankMetrics, checkpoints: CheckpointTimes, earlier: Attempts, step: int
     ) -> None:
-        """``earlier`` are the attempts before, and ``step`` the last optimizer step that this one need not do."""
+        """``earlier`` are the attempts before, and ``step`` the last optimizer step that this one need not repeat."""
         self.run, self.rank_metrics, self.earlier = run, rank_metrics, earlier
         self.checkpoints = checkpoints
         started = time.time() - process_age_s()
@@ -37,12 +37,12 @@ class AttemptRecorder:
         self._evaluations = 0
         self._on_the_clock = True
         self._lock = threading.Lock()
-        """Held by who changes and writes ``attempt``: the loop, or the thread that writes a checkpoint."""
+        """Held to change and write ``attempt``, by the loop or by the thread that writes a checkpoint."""
 
     def begin(self, *, on_the_clock: bool) -> None:
-        """Write down that there is this attempt, so that it counts where it is killed before its first checkpoint.
+        """Record that this attempt exists, so that it counts even if it is killed before its first checkpoint.
 
-        A run's first one would leave nothing to resume. One that begins after the clock has stopped takes no energy.
+        A run's first attempt would leave nothing to resume. One that begins after the clock stopped takes no energy.
         """
         self._on_the_clock = on_the_clock
         if not self.earlier.attempts:
@@ -52,13 +52,13 @@ class AttemptRecorder:
             self.record(self.attempt.first_step)
 
     def _no_energy(self) -> NodesEnergy:
-        """None so far, of the source of the attempt before; unknown where that one's is."""
+        """Zero energy so far, with the source of the attempt before; unknown if that attempt's energy is unknown."""
         before = self.earlier.attempts[-1]
         joules = None if before.energy_j is None else 0.0
         return NodesEnergy(joules, before.energy_source, before.energy_note)
 
     def evaluated(self) -> None:
-        """An evaluation is done."""
+        """Count a finished evaluation."""
         self._evaluations += 1
 
     def collect(self, *, at_end: bool = False) -> None:
@@ -71,9 +71,9 @@ class AttemptRecorder:
         self._peak = int(self.run.group.max(float(peak_memory_bytes(self.run.device))))
 
     def record(self, step: int, cause: str | None = None, *, stands_in: bool = False) -> Attempts:
-        """All attempts up to now, as written down: with what ``collect`` last gathered, and the phases of rank 0.
+        """Record and return all attempts up to now, with what ``collect`` last gathered and the phases of rank 0.
 
-        A rank that ``stands_in`` for rank 0 writes nothing down, and takes from there which checkpoints that one wrote.
+        A rank that ``stands_in`` for rank 0 records nothing, and reads from the record which checkpoints rank 0 wrote.
         """
         with self._lock:
             self._update(step, cause)
@@ -87,14 +87,14 @@ class AttemptRecorder:
         return found
 
     def record_written(self) -> None:
-        """The disk has a checkpoint, which ``record`` may have found under way; called in the thread that wrote it."""
+        """Record that a checkpoint is on disk; ``record`` may have seen it in progress. Runs in its writer thread."""
         with self._lock:
             if len(self.attempt.saves) == len(self.checkpoints.saves):
                 self._update_saves()
                 Attempts([*self.earlier.attempts, self.attempt], self._ranks).write(self.run.folder.path)
 
     def _update(self, step: int, cause: str | None) -> None:
-        """What this attempt has taken up to now."""
+        """Update what this attempt has taken up to now."""
         spans = self.run.phases.timer.summary()
         now = self.attempt
         now.wall_s = spans.pop("wall")
@@ -113,7 +113,7 @@ class AttemptRecorder:
         self.attempt.saves = [asdict(each) for each in self.checkpoints.saves]
 
     def _take_saves_of_first(self) -> None:
-        """The checkpoints of this attempt as rank 0 wrote them down."""
+        """Take over the checkpoints of this attempt as rank 0 recorded them."""
         with contextlib.suppress(OSError, DataError):
             written = Attempts.read(self.run.folder.path).attempts[len(self.earlier.attempts) :]
             for each in written:

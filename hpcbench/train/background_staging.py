@@ -1,6 +1,6 @@
-"""Samples that a staging in a thread beside the training brings.
+"""Samples that a thread stages during training.
 
-A sample that is not there yet is waited for, in its turn, so that the order of samples is that of any other run.
+If a sample has not landed when its turn comes, the run waits for it, so that samples keep the order of any other run.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ NOTICE_S = 3.0
 
 
 Stop = Callable[[], object]
-"""Whether a wait is to end early."""
+"""Whether a wait should end early."""
 
 
 def never() -> bool:
-    """A wait ends when it is over."""
+    """Never end a wait early."""
     return False
 
 
 @dataclass
 class NoOthers:
-    """Stands for the watcher of a process that is alone."""
+    """Takes the place of the watcher if there is only one process."""
 
     on_abort: Callable[[str], None] | None = None
 
@@ -45,14 +45,14 @@ class NoOthers:
 class BackgroundStaging:
     """A staging in a thread of this process; ``lacking`` are the files of samples that this node does not have yet.
 
-    Making one is collective, and raises on all ranks what keeps the staging from moving anything.
+    Making one is collective. It raises on all ranks the error that keeps the staging from moving anything.
     """
 
     def __init__(self, prepared: Prepared, lacking: Iterable[Path], watcher: AbortWatcher | None) -> None:
         self.world, self.destination = prepared.world, prepared.destination
         self.files_of: Sequence[list[Path]] = []
         """The files of each sample, by its number in the set."""
-        # What lies under such a name was left by a staging that did not end, and will be replaced.
+        # A file with such a name was left by a staging that did not finish, and will be replaced.
         self._stale = {path: inode for path in lacking if (inode := inode_of(path)) is not None}
         self._watcher = watcher if self.world.place.size > 1 else None
         self._alone = NoOthers()
@@ -71,10 +71,10 @@ class BackgroundStaging:
                 prepared, quiet=True, watcher=self._watcher or self._alone, on_move=self._moving.set
             )
         except BaseException as error:
-            # the ranks notice at different times then, so that each has to tell the others
+            # the ranks then notice at different times, so that each has to tell the others
             late = isinstance(error, EveryRankError) and self._moving.is_set()
             self._error = InputError(str(error)) if late else error
-            # The training may hang where another rank waits for samples that will not come.
+            # The training may hang if another rank waits for samples that will not come.
             if self._watcher is not None and not self._noticed.wait(NOTICE_S):
                 self._watcher.end_all(self._error)
 
@@ -82,20 +82,20 @@ class BackgroundStaging:
         return self._error is None and self._thread.is_alive()
 
     def close(self) -> None:
-        """Write down that it ends with the training where it still goes on; of several ranks the watcher does."""
+        """Record that a staging in progress ends with the training; with several ranks, the watcher does so."""
         if self._goes_on() and self._alone.on_abort is not None:
             self._alone.on_abort("the training that it was for has ended")
 
     def check(self) -> None:
-        """Raise what ended the staging, if anything did."""
+        """Raise the error that ended the staging, if there is one."""
         if self._error is not None:
             self._noticed.set()
             raise self._error
 
     def have_landed(self, paths: Iterable[Path], most_s: float = math.inf, stop: Stop = never) -> bool:
-        """Whether all ``paths`` have landed, once they have, or ``most_s`` seconds have passed, or ``stop()`` is true.
+        """Wait until all ``paths`` have landed, ``most_s`` seconds have passed or ``stop()`` is true.
 
-        Raises what ended the staging before.
+        Returns whether all have landed. Raises the error that ended the staging before that.
         """
         missing = [path for path in paths if not self._has_landed(path)]
         until = time.monotonic() + most_s
@@ -110,7 +110,7 @@ class BackgroundStaging:
         return inode is not None and inode != self._stale.get(path)
 
     def has_ended(self, most_s: float = math.inf, stop: Stop = never) -> bool:
-        """Whether all has landed; waits as ``have_landed`` does. Raises what ended the staging."""
+        """Whether all files have landed; waits as ``have_landed`` does. Raises the error that ended the staging."""
         until = time.monotonic() + most_s
         while self._goes_on() and time.monotonic() < until and not stop():
             self._thread.join(LOOK_EVERY_S)
@@ -125,7 +125,7 @@ class BackgroundStaging:
 
 
 def inode_of(path: Path) -> int | None:
-    """The inode of a file; ``None`` where there is none."""
+    """The inode of a file; ``None`` if it does not exist."""
     try:
         return path.stat().st_ino
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Builds the parts of a run from its configuration: the two splits, the model and the optimizer."""
+"""Builds the parts of a run from its configuration: training and validation split, model and optimizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from staging.errors import InputError
 
 
 def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
-    """The two splits, listed but not read; files that all samples share may be."""
+    """The two splits, listed but not read, except that files which all samples share may be."""
     if not config.data.root:
         make = f"hpcbench data simulate {application.name} --preset {config.preset or 'smoke'} --out DIR"
         hint = f" (`{make}` makes one)" if application.has("simulate") else ""
@@ -39,7 +39,7 @@ def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
 
 
 def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
-    """Refuse a batch of ``ranks``, real or simulated, that the training set cannot fill once, or as often as asked."""
+    """Refuse a batch of real or simulated ``ranks`` that the training set cannot fill once, or as often as asked."""
     batch = config.train.local_batch_size * config.train.accumulation * ranks
     if batch > samples:
         raise InputError(
@@ -47,13 +47,13 @@ def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
             f"{config.train.accumulation} x {ranks} ranks) is larger than the training set of {samples} samples; "
             "lower train.local_batch_size or use more samples"
         )
-    if config.staging.placement == "replicate":  # else once the shards are known
+    if config.staging.placement == "replicate":  # otherwise this is checked once the shards are known
         sizes = epoch_sizes(samples, ranks, config.train.local_batch_size, config.data.last_batch)
         check_evaluations(config, len(sizes))
 
 
 def check_shards(config: RunConfig, shards: Shards) -> None:
-    """Refuse shards with too few steps, and where every batch must be full, one that is too small for any."""
+    """Refuse shards with too few steps, and a shard too small for any batch where every batch must be full."""
     batch = config.train.local_batch_size
     micro_batches = epoch_sizes(len(shards.home), len(shards.node), batch, config.data.last_batch, shards)
     if micro_batches:
@@ -70,7 +70,7 @@ def check_shards(config: RunConfig, shards: Shards) -> None:
 
 
 def check_evaluations(config: RunConfig, micro_batches: int) -> None:
-    """Refuse more evaluations of an epoch than it has optimizer steps. Raises ``InputError``."""
+    """Raise ``InputError`` for more evaluations in an epoch than it has optimizer steps."""
     wanted, steps = config.train.evaluations_per_epoch, -(-micro_batches // config.train.accumulation)
     if wanted > steps:
         raise InputError(
@@ -80,7 +80,7 @@ def check_evaluations(config: RunConfig, micro_batches: int) -> None:
 
 
 def build_model(application: Application, config: RunConfig, device: torch.device, seed: int) -> nn.Module:
-    """The model on its device, in the run's memory layout, its weights a function of the seed."""
+    """The model on its device, in the run's memory layout, with weights that the seed determines."""
     torch.manual_seed(seed)
     model: nn.Module = application.module("model").build_model(config)
     model = model.to(device)
@@ -100,6 +100,6 @@ def build_optimizer(
     config: RunConfig, task: Task, model: nn.Module, device: torch.device, precision: PrecisionPolicy, *,
     capturable: bool = False,
 ) -> Any:  # fmt: skip
-    """The optimizer over the task's groups, behind the precision's gradient scaler; ``capturable`` by a graph."""
+    """The optimizer over the task's groups, in the precision's gradient scaler; ``capturable`` by a graph."""
     groups, kinds = task.parameter_groups(model), parameter_kinds(model)
     return precision.wrap(create_optimizer(config.optim, groups, device, capturable, kinds))

@@ -1,4 +1,4 @@
-"""Refuses, before anything is written, a mesh that the model or something of the run cannot work with."""
+"""Refuses, before anything is written, a mesh that the model or another part of the run cannot work with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from staging.errors import InputError
 
 
 def check_mesh(application: Application, config: RunConfig, shape: MeshShape, rank: int) -> None:
-    """Raise ``InputError`` where samples can't be split, or states sharded, as asked; tries it on shapes alone."""
+    """Raise ``InputError`` if samples cannot be split, or states sharded, as asked; tries it on shapes alone."""
     check_split(application, config, shape)
     check_sharding(config, shape)
     if shape.spatial_size > 1:
@@ -24,7 +24,7 @@ def check_mesh(application: Application, config: RunConfig, shape: MeshShape, ra
 
 
 def check_sharding(config: RunConfig, shape: MeshShape) -> None:
-    """Refuse sharded states where there is nothing to share, or where something needs whole ones."""
+    """Refuse sharded states if there is nothing to shard over, or if a part of the run needs whole ones."""
     if not config.parallel.shard_states:
         return
     if shape.data == 1:
@@ -43,7 +43,7 @@ def check_sharding(config: RunConfig, shape: MeshShape) -> None:
 
 
 def check_split(application: Application, config: RunConfig, shape: MeshShape) -> None:
-    """Refuse spatial parallelism where something of the run needs whole ones. Raises ``InputError``."""
+    """Raise ``InputError`` for spatial parallelism or activation checkpointing that the application does not allow."""
     asked = (
         "parallel.activation_checkpointing"
         if shape.spatial_size == 1

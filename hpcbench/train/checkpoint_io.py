@@ -27,13 +27,13 @@ from staging.errors import InputError
 
 SCHEMA = 1
 EXPONENTS = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80, torch.float32: 0x7F800000, torch.float64: 0x7FF << 52}
-"""Bits of the exponent."""
+"""The exponent bits of each type."""
 READ_PIECE = 2**20
-"""Bytes that are read at a time for a checksum."""
+"""Bytes read at a time for a checksum."""
 SYNC_BYTES = 2**30
-"""The disk is waited for after so much, so that a slow one is seen to take it (``progress.StandstillClock``)."""
+"""Bytes after which a write waits for the disk, so that a slow disk shows progress (``progress.StandstillClock``)."""
 FINITE_PIECE = 2**18
-"""Elements that are looked at together; they stay in a cache."""
+"""Elements that are checked together, so that they stay in a cache."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Checkpoint:
     state: dict[str, Any]
     setup: dict[str, Any]
     statistics: list[list[Tensor]] = field(default_factory=list)
-    """Batch-norm statistics of each rank, real or simulated, where these may differ; else of those of one process."""
+    """Batch-norm statistics of each real or simulated rank, where these may differ; else of one process's ranks."""
 
 
 class ChecksummedFile:
-    """What ``torch.save`` writes to: a new file, and the CRC32C of it. Keeps the first error of the disk.
+    """The target of ``torch.save``: a new file, of which it computes the CRC32C. Keeps the first error of the disk.
 
-    That error must not pass through torch's writer, which makes another of it.
+    That error must not pass through torch's writer, which turns it into another one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +63,7 @@ class ChecksummedFile:
         self._error: OSError | None = None
 
     def write(self, data: bytes | memoryview) -> int:
-        """Append ``data``; without an effect after an error."""
+        """Append ``data``; has no effect after an error."""
         left = memoryview(data).cast("B")
         size = len(left)
         if self._error is None:
@@ -80,10 +80,10 @@ class ChecksummedFile:
         return size
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no data are held back."""
 
     def finish(self) -> int:
-        """Close the file when the disk has it; returns the checksum. Raises ``OSError`` with the file's name."""
+        """Close the file once it is on disk; returns the checksum. Raises ``OSError`` with the file's name."""
         with self._file:
             try:
                 if self._error is not None:
@@ -98,9 +98,9 @@ class ChecksummedFile:
 def save(checkpoint: Checkpoint, folder: Path, keep: int, sync_records: Callable[[], object] = lambda: None) -> Path:
     """Write a checkpoint under the name of its epoch and step, then remove all but the newest ``keep``.
 
-    ``checkpoint_files`` says in which order file and marker appear. Before the marker ``sync_records`` is called, after
-    which the disk must have what a resumed run expects beside the checkpoint. Raises ``Aborted``
-    when a parameter is not finite, and ``OSError`` where the disk does not take it; the older checkpoints stay.
+    ``checkpoint_files`` says in which order file and marker appear. ``sync_records`` is called before the marker is
+    written; afterwards the disk must have what a resumed run expects besides the checkpoint. Raises ``Aborted`` if a
+    parameter is not finite, and ``OSError`` if the disk does not take the file; the older checkpoints stay.
     """
     refuse_not_finite(checkpoint.model)
     make_folder(folder)
@@ -117,9 +117,9 @@ def save(checkpoint: Checkpoint, folder: Path, keep: int, sync_records: Callable
 
 
 def write(checkpoint: Checkpoint, path: Path) -> int:
-    """Write the file and wait until the disk has it; returns its CRC32C. Raises ``OSError``."""
+    """Write the file and wait until it is on disk; returns its CRC32C. Raises ``OSError``."""
     file = ChecksummedFile(path)
-    # The checksum of the file is four times as fast as those that torch adds to each tensor, and covers them.
+    # The checksum of the file is four times as fast as those that torch adds to each tensor, and covers the same data.
     before = get_crc32_options()
     set_crc32_options(False)
     try:
@@ -131,7 +131,7 @@ def write(checkpoint: Checkpoint, path: Path) -> int:
 
 
 def checksum_of(path: Path, name: str) -> int | str:
-    """The checksum of a file: ``crc32c``, or one of hashlib's, as checkpoints may have that are not of this version."""
+    """The checksum of a file: ``crc32c``, or one of hashlib's, which checkpoints of other versions may have."""
     with path.open("rb", buffering=0) as file:
         if name != "crc32c":
             return hashlib.file_digest(file, name).hexdigest()
@@ -153,7 +153,7 @@ def refuse_not_finite(model: dict[str, Tensor]) -> None:
 def all_finite(tensor: Tensor) -> bool:
     """Whether no element of a tensor is an infinity or not-a-number.
 
-    On the host this takes one core, since it runs beside the training: such numbers have all bits of the exponent set.
+    On the host this uses one core, since it runs concurrently with training: such numbers have all exponent bits set.
     """
     if tensor.dtype not in EXPONENTS or tensor.device.type != "cpu":
         return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
@@ -166,15 +166,15 @@ def all_finite(tensor: Tensor) -> bool:
 
 
 def load_newest(folder: Path, times: CheckpointTimes | None = None) -> Checkpoint | None:
-    """The newest checkpoint, or ``None`` where there is none. Raises ``InputError`` if it is damaged."""
+    """The newest checkpoint, or ``None`` if there is none. Raises ``InputError`` if it is damaged."""
     found = complete(folder)
     return load(found[-1], times) if found else None
 
 
 def load(path: Path, times: CheckpointTimes | None = None) -> Checkpoint:
-    """Read and verify a checkpoint; no code in it is ever executed (``weights_only``). ``times`` are told how long.
+    """Read and verify a checkpoint; no code in it is ever executed (``weights_only``). ``times`` gets the time.
 
-    Raises ``InputError`` where it is damaged, no plain file, or of another version.
+    Raises ``InputError`` if it is damaged, not a plain file, or of another version.
     """
     started = time.perf_counter()
     advice = advice_if_unusable(path)
@@ -207,14 +207,14 @@ def load(path: Path, times: CheckpointTimes | None = None) -> Checkpoint:
 
 
 MESH = ("world size", "parallel.spatial", "train.local_batch_size", "train.accumulation")
-"""What of the setup says how a global batch is shared out."""
+"""The keys of the setup that say how a global batch is divided among ranks."""
 
 
 def check_setup(found: dict[str, Any], wanted: dict[str, Any], micro_batch: int) -> bool:
     """Refuse to resume with a setup that would round differently or share the data differently.
 
-    Between epochs (``micro_batch`` 0) another mesh may go on with the same global batch, which rounds differently.
-    Returns whether it is another one.
+    Between epochs (``micro_batch`` 0) another mesh may continue with the same global batch; it rounds differently.
+    Returns whether the mesh is another one. Raises ``InputError``.
     """
     moved = not micro_batch and any(found.get(key) != wanted[key] for key in MESH)
     free = (*MESH, "parallel.threads") if moved else ()

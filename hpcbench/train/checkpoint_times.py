@@ -1,4 +1,4 @@
-"""What checkpoints cost: how long each held the loop, and the bandwidth of write and of read. Imports no torch."""
+"""What checkpoints cost: how long each held the loop, and the write and read bandwidth. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ASSUMED_BANDWIDTH = 100e6
-"""Bytes per second that a disk is taken to write where this run has measured none; low on purpose."""
+"""Bytes per second that a disk is assumed to write if this run has measured none; low on purpose."""
 
 
 @dataclass
 class SaveTime:
-    """One checkpoint."""
+    """The times of one checkpoint."""
 
     epoch: int
     step: int
     stall_s: float = 0.0
-    """The loop was held: to wait for the one before, to copy, and to wait for this one."""
+    """How long the loop was held: to wait for the checkpoint before, to copy, and to wait for this one."""
     copy_s: float = 0.0
-    """Of that, to copy the state into host memory."""
+    """The part of ``stall_s`` that copied the state into host memory."""
     write_bytes: int = 0
-    """Of the file; 0 on ranks that write none, and while it is under way."""
+    """Bytes of the file; 0 on ranks that write none, and while the write is in progress."""
     write_s: float = 0.0
-    """From the first shard gathered to the marker that the disk has."""
+    """Time from gathering the first shard until the marker is on disk."""
 
 
 @dataclass
 class CheckpointTimes:
-    """All checkpoints of a process: written ones, and what was read to resume."""
+    """All checkpoints of a process: those written, and what was read to resume."""
 
     saves: list[SaveTime] = field(default_factory=list)
     read_bytes: int = 0
     read_s: float = 0.0
-    """To read, verify and unpack."""
+    """Time to read, verify and unpack."""
     earlier_write: float | None = None
-    """Bytes per second of the slowest earlier attempt, where one has written any."""
+    """Bytes per second of the slowest earlier attempt, if one has written any checkpoint."""
 
     def learn(self, earlier: Iterable[Mapping[str, float]]) -> None:
-        """Take the bandwidth of earlier attempts of the run, each given as by ``summary``."""
+        """Take the bandwidth of earlier attempts of the run, each given as ``summary`` returns it."""
         wrote = [each for each in earlier if each.get("checkpoint_write_s")]
         rates = (each["checkpoint_write_bytes"] / each["checkpoint_write_s"] for each in wrote)
         self.earlier_write = min(rates, default=None)
@@ -50,12 +50,12 @@ class CheckpointTimes:
 
     @property
     def slowest_write(self) -> float | None:
-        """Bytes per second of the slowest write so far; before the first is complete, ``earlier_write``."""
+        """Bytes per second of the slowest write so far; before the first one is complete, ``earlier_write``."""
         rates = (each.write_bytes / each.write_s for each in self.saves if each.write_bytes)
         return min(rates, default=self.earlier_write)
 
     def summary(self) -> dict[str, Any]:
-        """Totals by the names of ``summary.json``, in seconds and bytes, of checkpoints that are written."""
+        """Totals over the checkpoints written, in seconds and bytes, with the names of ``summary.json``."""
         written = [each for each in self.saves if each.write_bytes]
         return {
             "checkpoint_stall_s": sum(each.stall_s for each in written),
@@ -66,7 +66,7 @@ class CheckpointTimes:
         }
 
     def words(self) -> str:
-        """The same in a line; empty where nothing was written or read."""
+        """The same in one line; empty if nothing was written or read."""
         parts = []
         written = [each for each in self.saves if each.write_bytes]
         if written:

@@ -1,7 +1,7 @@
-"""Writes checkpoints while the training goes on: a copy in host memory, then a thread.
+"""Writes checkpoints while the training continues: a copy in host memory, which a thread then writes.
 
-The loop is held while the state is copied, and no longer. What is written is what was there when ``save`` was called,
-to the bit. One checkpoint is under way at a time.
+The loop is held only while the state is copied. What is written is bit-identical to the state when ``save`` was called.
+One checkpoint is in progress at a time.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from hpcbench.train.host_copy import HostCopy, without_shards
 from staging.ranks.process_exit import leave_at_exit
 
 CHECK_S = 0.5
-"""How often who waits for a checkpoint asks whether it may wait any longer."""
+"""How often a wait for a checkpoint checks whether it may continue."""
 
 
 class CheckpointWriter:
     """Writes the checkpoints of a run into ``folder`` and keeps the newest ``keep``. Rank 0 writes.
 
     ``sharded`` says that parameters are sharded over ranks (FSDP2): then all ranks take part in each checkpoint, and
-    making the writer, ``save`` and ``wait`` are collective. ``timeout_s`` bounds the messages between them, the
-    waiting for rank 0's disk among it. Unless ``asynchronous``, each ``save`` waits until the disk has all.
-    ``sync_records`` is called where a checkpoint is written, before it is declared complete (``checkpoint_io.save``).
+    making the writer, ``save`` and ``wait`` are collective. ``timeout_s`` bounds the messages between them, including
+    the wait for rank 0's disk. Unless ``asynchronous``, each ``save`` waits until everything is on disk.
+    ``sync_records`` is called on the writing rank, before a checkpoint is declared complete (``checkpoint_io.save``).
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class CheckpointWriter:
         self.times = CheckpointTimes() if times is None else times
         self.sync_records = sync_records
         self.on_written: Callable[[], object] = lambda: None
-        """Called where a checkpoint was written, when it is complete and its times are known; in the thread."""
+        """Called in the thread of the rank that writes, when a checkpoint is complete and its times are known."""
         self.check: Callable[[], object] = lambda: None
-        """Called again and again while one is waited for; raises ``Aborted`` where there is no time to wait longer."""
+        """Called repeatedly during a wait for a checkpoint; raises ``Aborted`` if there is no time to wait longer."""
         self.on_left: Callable[[SaveTime], object] = lambda step: None
-        """Called with a checkpoint that is left to itself for that reason."""
+        """Called with a checkpoint that is abandoned for that reason."""
         self.rank = group.rank
         self.takes_part = group.is_main or sharded
         """Whether this rank has anything to do in ``save``."""
@@ -74,7 +74,7 @@ class CheckpointWriter:
         if error is None:
             self.wait()
         else:
-            # Whatever ended the run, a checkpoint that is under way can be had; its error would hide the other one.
+            # Whatever ended the run, a checkpoint in progress can still complete; its error would hide the other one.
             with contextlib.suppress(Aborted):
                 self._join()
 
@@ -85,14 +85,14 @@ class CheckpointWriter:
 
     @property
     def completed(self) -> int:
-        """Checkpoints that are on the disk by now; 0 on ranks that write none."""
+        """Checkpoints that are on disk by now; 0 on ranks that write none."""
         return sum(each.write_bytes > 0 for each in self.times.saves)
 
     def save(self, checkpoint: Checkpoint, *, wait: bool = False) -> None:
-        """Copy ``checkpoint``, tensors of which may be sharded or on an accelerator, and write it in a thread.
+        """Copy ``checkpoint``, whose tensors may be sharded or on an accelerator, and write it in a thread.
 
-        One that is under way is waited for before, so this raises what ``wait`` raises. With ``wait`` this one is
-        waited for, too. Ranks that do not take part return at once.
+        First waits for a checkpoint in progress, so this raises what ``wait`` raises. With ``wait`` it also waits for
+        this one. Ranks that do not take part return at once.
         """
         if not self.takes_part:
             return
@@ -105,7 +105,7 @@ class CheckpointWriter:
         self.times.saves.append(step)
         self._current, self._started = step, now
         self._expected_s = self._seconds_for(self._host.nbytes)
-        # A daemon, so that a process whose time is up can end without it; any other waits for it.
+        # A daemon, so that a process whose time is up can end without it; otherwise the process waits for it.
         self._thread = threading.Thread(target=self._write, args=(copied, step), name="checkpoint", daemon=True)
         self._thread.start()
         if wait or not self.asynchronous:
@@ -113,11 +113,11 @@ class CheckpointWriter:
             step.stall_s = time.perf_counter() - started
 
     def wait(self) -> None:
-        """Return when the checkpoint under way is on the disk, on all ranks that take part.
+        """Return when the checkpoint in progress is on disk, on all ranks that take part.
 
-        Raises, once, what went wrong: ``OSError`` with the file's name for the disk, ``Aborted`` for a parameter that
-        is not finite. Ranks that take part without writing raise ``Aborted`` with the same reason. What ``check``
-        raises leaves the checkpoint to itself: the process ends at its exit, whether that one is written or not.
+        Raises an error once: ``OSError`` with the file's name for the disk, ``Aborted`` for a parameter that is not
+        finite. Ranks that take part without writing raise ``Aborted`` with the same reason. If ``check`` raises, the
+        checkpoint is abandoned: the process ends at its exit, whether the checkpoint is written or not.
         """
         started = time.perf_counter()
         try:
@@ -127,12 +127,11 @@ class CheckpointWriter:
                 self.times.saves[-1].stall_s += time.perf_counter() - started
 
     def expected_write_s(self, nbytes: int) -> float:
-        """Seconds until a checkpoint of ``nbytes`` would be on the disk, if it were begun now.
+        """Seconds until a checkpoint of ``nbytes`` would be on disk if it were begun now.
 
-        From the slowest bandwidth of this attempt, else of earlier ones, and before any is known from
-        ``ASSUMED_BANDWIDTH``; with what is left of one under way. Where that one takes longer than expected, the next
-        is taken to need as long. ``host_copy.tree_bytes`` gives the bytes of a state. Only rank 0 has measured
-        anything.
+        Estimated from the slowest bandwidth of this attempt, else of earlier ones, and before any is known from
+        ``ASSUMED_BANDWIDTH``; includes the rest of one in progress. If that one takes longer than expected, the next is
+        assumed to need as long. ``host_copy.tree_bytes`` gives the bytes of a state. Only rank 0 has measured anything.
         """
         left, own = 0.0, self._seconds_for(nbytes)
         if self._thread is not None and self._thread.is_alive():
@@ -145,9 +144,9 @@ class CheckpointWriter:
         return nbytes / (self.times.slowest_write or ASSUMED_BANDWIDTH)
 
     def _write(self, copied: Checkpoint, step: SaveTime) -> None:
-        """In the thread: gather shards, write, and keep what goes wrong. No operation of torch may run here.
+        """Gather shards, write, and keep any error; runs in the thread. No operation of torch may run here.
 
-        Torch would use as many threads as the training does, and take the cores from it.
+        Torch would use as many threads as the training does, and take its cores.
         """
         try:
             started = time.perf_counter()
@@ -163,7 +162,7 @@ class CheckpointWriter:
             self._error = error
 
     def _finish(self) -> None:
-        """Wait for the one under way and raise what went wrong with it, the same time on all ranks."""
+        """Wait for the checkpoint in progress and raise its error, at the same time on all ranks."""
         self._join()
         if self._current is None:
             return
@@ -178,7 +177,7 @@ class CheckpointWriter:
             raise error
 
     def _join(self) -> None:
-        """Wait for the thread for as long as ``check`` lets; what that raises leaves the thread to itself."""
+        """Wait for the thread for as long as ``check`` allows; if that raises, leave the thread to itself."""
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(CHECK_S)
             if self._thread.is_alive():
@@ -190,7 +189,7 @@ class CheckpointWriter:
         self._thread = None
 
     def _leave(self) -> None:
-        """Leave the checkpoint under way to its thread, which the end of the process ends."""
+        """Leave the checkpoint in progress to its thread, which ends with the process."""
         step, self._thread, self._current = self._current, None, None
         leave_at_exit()
         if step is not None:

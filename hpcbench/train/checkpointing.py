@@ -20,13 +20,13 @@ from hpcbench.train.training_step import TrainingStep
 
 
 class Checkpoints:
-    """The checkpoints of a run. Rank 0 writes, in a thread; the others take part where states are sharded.
+    """The checkpoints of a run. Rank 0 writes, in a thread; the others take part if states are sharded.
 
     Making it is collective.
     """
 
     def __init__(self, run: RunContext, step: TrainingStep, training_samples: int, times: CheckpointTimes) -> None:
-        """``times`` hold what reading the one took that the run continues from."""
+        """``times`` has the time taken to read the checkpoint that the run continues from."""
         train, parallel = run.config.train, run.config.parallel
         self.run, self.step = run, step
         self.setup = setup_of(run, training_samples)
@@ -43,22 +43,22 @@ class Checkpoints:
         return self.writer.times
 
     def check_time(self) -> None:
-        """Raise ``Interrupted`` where a signal came and the time to write after it is over."""
+        """Raise ``Interrupted`` if a signal came and the time left to write after it is over."""
         if self.run.interrupts.seconds_left() <= 0:
             raise self.run.interrupts.abort()
 
     def say_left(self, save: SaveTime) -> None:
-        """Say that a checkpoint is not waited for any longer, and what the run can continue from."""
+        """Report that a checkpoint is no longer waited for, and what the run can continue from."""
         advice = resume_advice(self.run.folder.checkpoints)
         self.run.console.say(f"the checkpoint of step {save.step} is not on the disk in time, and is lost; {advice}")
 
     def is_due(self, state: State, *, last: bool) -> bool:
-        """Whether one is written between epochs; the ``last`` of a run always is, if any are."""
+        """Whether a checkpoint is due between epochs; the ``last`` of a run always is, if any are written."""
         every = self.run.config.train.checkpoint_every
         return every > 0 and (last or state.epoch % every == 0)
 
     def save(self, state: State, *, wait: bool = False) -> None:
-        """Write one of where the run stands; with ``wait`` it is on the disk when this returns."""
+        """Write a checkpoint of the current state; with ``wait`` it is on disk when this returns."""
         state.observers, state.averaged = self.step.observers.state_dict(), self.step.statistics.are_averaged
         statistics = self.statistics(state)
         if self.writer.takes_part:
@@ -69,13 +69,13 @@ class Checkpoints:
         step, run = self.step, self.run
         if not state.micro_batch or run.launch.world_size == 1:
             return step.statistics.state() if run.data_ranks.passes > 1 else []
-        # Ranks that share samples have the statistics of the same samples.
+        # Ranks that share samples have statistics of the same samples.
         own = [[tensor.cpu() for tensor in each] for each in step.statistics.state()]
         own = own if any(own) and run.mesh.spatial_rank == 0 else []
         return [each for rank in run.group.all_gather_object(own) for each in rank]
 
     def content(self, state: State, statistics: list[list[Tensor]]) -> Checkpoint:
-        """What a checkpoint of ``state`` with the batch-norm ``statistics`` of ranks holds, not yet copied."""
+        """The content of a checkpoint of ``state`` with the batch-norm ``statistics`` of ranks, not yet copied."""
         step = self.step
         return Checkpoint(
             model=step.model.state_dict(),
@@ -87,13 +87,13 @@ class Checkpoints:
         )
 
     def expected_s(self, state: State) -> float:
-        """Seconds until one that is begun now would be on the disk; 0 on ranks that write none."""
+        """Seconds until a checkpoint begun now would be on disk; 0 on ranks that write none."""
         if not self.run.is_first:
             return 0.0
         return self.writer.expected_write_s(tree_bytes(vars(self.content(state, []))))
 
     def restore(self, found: Checkpoint) -> State:
-        """Continue from a checkpoint; returns where it stood. Raises ``InputError`` if it is another run's."""
+        """Continue from a checkpoint; returns its state. Raises ``InputError`` if it is another run's."""
         run, step = self.run, self.step
         if checkpoint_io.check_setup(found.setup, self.setup, int(found.state["micro_batch"])):
             run.console.say(f"continues as {run.mesh.shape.words} ranks (data x spatial), which rounds differently")
@@ -112,7 +112,7 @@ class Checkpoints:
 
 
 def setup_of(run: RunContext, training_samples: int) -> dict[str, Any]:
-    """What decides rounding and the sharing of data, and so must agree on resuming, by the names that an error uses."""
+    """Settings that decide rounding and the sharing of data, and must agree on resuming, by their names in errors."""
     train, dtype = run.config.train, run.config.parallel.reduce_dtype
     return {
         "application": run.application.name,
@@ -120,7 +120,7 @@ def setup_of(run: RunContext, training_samples: int) -> dict[str, Any]:
         "train.precision": run.precision.name,
         "train.tf32": train.tf32,
         "train.channels_last": train.channels_last,
-        # Unset as in checkpoints that were made before there was a choice.
+        # Unset, as in checkpoints made before there was a choice.
         "parallel.reduce_dtype": None if dtype == "gradient" else dtype,
         "parallel.threads": run.threads,
         "world size": run.launch.world_size,

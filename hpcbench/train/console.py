@@ -1,4 +1,4 @@
-"""What a run says on the terminal, from rank 0."""
+"""The terminal output of a run, from rank 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from staging.progress import Progress
 
 
 class Console:
-    """A line per evaluation; on a terminal, a live bar up to it too."""
+    """Prints a line per evaluation; on a terminal, also a live progress bar up to it."""
 
     def __init__(self, enabled: bool, max_epochs: int) -> None:
         self.enabled = enabled
@@ -32,12 +32,12 @@ class Console:
             self._bar.__enter__()
 
     def step(self) -> None:
-        """One optimizer step is done."""
+        """Advance the bar by one optimizer step."""
         if self._bar is not None:
             self._bar.advance(1, **({} if self._loss is None else {"loss": f"{self._loss:.4g}"}))
 
     def loss(self, value: float) -> None:
-        """The newest loss."""
+        """Set the newest loss, which the bar shows."""
         self._loss = value
 
     def stop_epoch(self) -> None:
@@ -47,7 +47,7 @@ class Console:
             self._bar = None
 
     def epoch(self, row: dict[str, float], metric: str) -> None:
-        """The line of an evaluation."""
+        """Print the line of an evaluation."""
         self.stop_epoch()
         self.say(
             f"epoch {row['epoch']:3}/{self.max_epochs}  loss {row['train_loss']:.4f}  "

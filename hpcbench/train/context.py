@@ -1,4 +1,4 @@
-"""What a run is: configuration, ranks, mesh, folder and log. It does not change while the run goes on."""
+"""The context of a run: configuration, ranks, mesh, folder and log. It does not change during the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from staging.ranks.signals import Interrupts
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run is. Its data are read through ``DataPath``, its model is trained by ``TrainingStep``."""
+    """The context of a run. ``DataPath`` reads its data, ``TrainingStep`` trains its model."""
 
     application: Application
     config: RunConfig
@@ -47,11 +47,11 @@ class RunContext:
     phases: Phases
     """Where the time of this process goes."""
     progress: Progress
-    """What this rank does now, for those who watch it."""
+    """What this rank is doing now, for the code that watches it."""
     communication: Communication
     """The messages that steps wait for."""
     folder: RunFolder
-    """Written by rank 0 alone."""
+    """Written only by rank 0."""
     log: RunLog
     console: Console
     interrupts: Interrupts
@@ -70,19 +70,19 @@ class RunContext:
 
     @property
     def passes_per_step(self) -> int:
-        """Micro-batches of an optimizer step on this rank; those of simulated ranks count each."""
+        """Micro-batches of an optimizer step on this rank; those of each simulated rank count separately."""
         return self.config.train.accumulation * self.data_ranks.passes
 
     @property
     def shard_nodes(self) -> int | None:
-        """Nodes among which the training set is dealt, real or simulated; ``None`` where each has all of it."""
+        """Real or simulated nodes that the training set is divided among; ``None`` if each has all of it."""
         if self.config.staging.placement != "shard":
             return None
         return self.config.parallel.simulated_nodes or self.launch.nodes
 
     @property
     def device_name(self) -> str:
-        """The accelerator's or the processor's name."""
+        """The name of the accelerator or CPU."""
         return (
             processor()["host_processor_model_name"]
             if self.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""Work on a batch as one captured graph, which spares the host's work for every kernel."""
+"""Runs the work on a batch as one captured graph, which saves the host's work for each kernel."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor
 from staging.errors import InputError
 
 WARMUP_STEPS = 3
-"""Eager steps before the capture: libraries choose their kernels, and gradients get their final place in memory."""
+"""Eager steps before the capture, in which libraries choose kernels and gradients get their final addresses."""
 
 Step = Callable[..., Tensor]
-"""Takes tensors alone, and returns one, such as ``step(inputs, target) -> loss``."""
+"""A function that takes only tensors and returns one, such as ``step(inputs, target) -> loss``."""
 
 
 class GraphedStep:
     """Runs ``step(*tensors) -> Tensor`` eagerly a few times, then captures and replays it.
 
-    The tensors are copied into ones that stay in place. What else the step reads or writes (parameters, state, rates)
-    must stay in place too: plain numbers keep the value that they had at the capture. Where the step adds gradients,
-    the caller zeroes them and never drops them; ``WholeStep`` does both inside. Batches of another shape, such as the
-    last of an epoch, run eagerly; a larger one than before starts anew. The device must support graphs; otherwise
-    ``InputError``.
+    The tensors are copied into ones that stay in place. Everything else that the step reads or writes (parameters,
+    state, rates) must also stay in place: plain numbers keep the value that they had at the capture. If the step adds
+    gradients, the caller zeroes them and never drops them; ``WholeStep`` does both inside. Batches of another shape,
+    such as the last of an epoch, run eagerly; a larger batch than before starts over. Raises ``InputError`` if the
+    device does not support graphs.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
@@ -36,7 +36,7 @@ class GraphedStep:
         self.start(())
 
     def start(self, shapes: tuple[torch.Size, ...]) -> None:
-        """Begin anew, for batches of these shapes."""
+        """Start over, for batches of these shapes."""
         self.shapes, self.done = shapes, 0
         self.graph: Any = None
         self.inputs: list[Tensor] = []
@@ -61,7 +61,7 @@ class GraphedStep:
         return self.result.clone()
 
     def warm_up(self, *tensors: Tensor) -> Tensor:
-        """An eager step on a stream of its own, as capturing asks for: autograd remembers where a step ran."""
+        """Run an eager step on a separate stream, as capturing requires: autograd remembers where a step ran."""
         self.done += 1
         main, side = self.module.current_stream(), self.module.Stream()
         side.wait_stream(main)
@@ -71,7 +71,7 @@ class GraphedStep:
         return result
 
     def capture(self, *tensors: Tensor) -> None:
-        """Record the step; recording computes nothing, so that the caller replays it for the same batch."""
+        """Record the step; recording computes nothing, so the caller then replays it for the same batch."""
         self.inputs = [tensor.clone() for tensor in tensors]
         self.module.synchronize()
         graph = self.module.CUDAGraph()
@@ -80,7 +80,7 @@ class GraphedStep:
         self.graph = graph
 
     def capture_options(self) -> dict[str, str]:
-        """Errors only for calls of this thread: the loader's thread pins memory meanwhile, which may go on."""
+        """Raise errors only for calls of this thread, since the loader's thread may pin memory during the capture."""
         known = inspect.signature(self.module.graph).parameters
         return {"capture_error_mode": "thread_local"} if "capture_error_mode" in known else {}
 

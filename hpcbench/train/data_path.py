@@ -32,28 +32,28 @@ class Batch(NamedTuple):
     inputs: Tensor
     targets: Tensor
     indices: Tensor
-    """Numbers of the samples in the training set, on the host."""
+    """Indices of the samples in the training set, on the host."""
 
 
 class DataPath:
-    """The training and the validation samples of a run, as this rank reads them now.
+    """The training and validation samples of a run, as this rank currently reads them.
 
-    They come from ``config.data.root``, which is another place once the dataset was staged.
+    They come from ``config.data.root``, which changes once the dataset is staged.
     """
 
     def __init__(self, run: RunContext, training: Any, validation: Any) -> None:
         self.run = run
         self.config = run.config
-        """Names the place and form of the dataset; where nodes have parts of it, those of the whole at the source."""
+        """Names the place and form of the dataset; if nodes have parts of it, those of the whole at the source."""
         self.training, self.validation = training, validation
         self.background: BackgroundStaging | None = None
-        """The staging under way while the run trains."""
+        """The staging in progress while the run trains."""
         self.node_shard: NodeShard | None = None
-        """This node's part of the training set, where it has only one."""
+        """This node's part of the training set, if it does not have all of it."""
         self.shards: Shards | None = None
         """The parts of all nodes."""
         self.slab: Extent | None = None
-        """The rows of every sample that this node has staged, where it has not all of them."""
+        """The rows of every sample that this node has staged, if it does not have all of them."""
         asked = run.config.data.workers
         self.workers = default_workers(run.threads) if asked is None else asked
         self.prefetcher = DevicePrefetcher(run.device)
@@ -90,7 +90,7 @@ class DataPath:
     ) -> None:  # fmt: skip
         """A loader for each split, of files that ``config`` names; processes or threads start when first needed.
 
-        Of samples that ranks share, it reads this rank's part where the task prepares parts; ``stored`` as ``part_of``.
+        Of samples that ranks share, it reads this rank's part if the task prepares parts; ``stored`` as in ``part_of``.
         """
         run, config = self.run, config or self.config
         first_reads = FirstReads(Path(config.data.root)) if config.data.check_staged else None
@@ -112,18 +112,18 @@ class DataPath:
         self.share_out_epoch()
 
     def close(self) -> None:
-        """End the processes that read ahead, and a staging that still goes on."""
+        """Stop the processes that read ahead, and a staging that is still in progress."""
         if self.background is not None:
             self.background.close()
         for loader in self._loaders:
             loader.close()
 
     def share_out_epoch(self) -> None:
-        """Deal the samples of an epoch to micro-batches, as the shards have it."""
+        """Assign the samples of an epoch to micro-batches, as the shards require."""
         ranks, train, last = self.run.data_ranks.total, self.run.config.train, self.run.config.data.last_batch
         sizes = epoch_sizes(len(self.training), ranks, train.local_batch_size, last, self.shards)
         self.micro_batches = len(sizes) * self.run.data_ranks.passes
-        """Micro-batches of an epoch, the same number on every rank; those of simulated ranks count each."""
+        """Micro-batches of an epoch, the same number on every rank; those of each simulated rank count separately."""
         self.step_sizes = [
             sum(sizes[start : start + train.accumulation]) for start in range(0, len(sizes), train.accumulation)
         ]
@@ -135,17 +135,17 @@ class DataPath:
         return len(self.step_sizes)
 
     def batch_sizes(self) -> set[int]:
-        """Sizes of the micro-batches of this rank, 0 where it has some without a sample."""
+        """Sizes of the micro-batches of this rank, including 0 if it has some without a sample."""
         return {len(indices) for indices in self.batches_of_epoch(1)}
 
     def evaluation_batch_sizes(self) -> set[int]:
-        """Sizes of the batches of this rank in an evaluation, 0 where it takes part without a sample."""
+        """Sizes of the batches of this rank in an evaluation, including 0 if it takes part without a sample."""
         return {len(batch) for batch in self.evaluation_shares()}
 
     def batches_of_epoch(self, epoch: int) -> list[Indices]:
         """The samples of each micro-batch of this rank in an epoch, in order.
 
-        Simulated ranks, or groups of them that share batch-norm statistics, take turns.
+        The micro-batches alternate between simulated ranks, or groups of them that share batch-norm statistics.
         """
         run, ranks = self.run, self.run.data_ranks
         of_ranks = epoch_batches(
@@ -171,7 +171,7 @@ class DataPath:
             yield Batch(inputs, targets, torch.from_numpy(indices))
 
     def files_of_step(self, step: list[Indices]) -> Iterator[Path]:
-        """Files that a step reads of a dataset that is being staged; where it has no sample, it reads another."""
+        """Files that a step reads of a dataset in staging; where it has no sample, it reads another one."""
         assert self.background is not None
         for indices in step:
             for index in indices if len(indices) else [some_sample(self.training)]:
@@ -185,7 +185,7 @@ class DataPath:
 
     @property
     def evaluation_batches(self) -> int:
-        """Batches of an evaluation on the rank that has most."""
+        """Batches of an evaluation on the rank that has the most."""
         longest = -(-len(self.validation) // self.run.mesh.shape.data)
         return -(-longest // self.evaluation_batch_size)
 
@@ -198,7 +198,7 @@ class DataPath:
         """The samples of each batch of this rank in an evaluation, in order."""
         run, size, ranks = self.run, self.evaluation_batch_size, self.run.mesh.shape.data
         share = rank_share(len(self.validation), run.mesh.data_rank, ranks)
-        # Passes of sharded parameters are for all ranks: those with fewer samples take part in as many, with none.
+        # Passes with sharded parameters involve all ranks: those with fewer samples run as many, some without samples.
         longest = -(-len(self.validation) // ranks) if run.config.parallel.shard_states else len(share)
         return [share[start : start + size] for start in range(0, longest, size)]
 
@@ -214,5 +214,5 @@ class DataPath:
         return tensor.to(self.run.device, non_blocking=True)
 
     def local_part(self, prepared: Tensor, loader: Loader) -> Tensor:
-        """This rank's part of prepared inputs: all of them where ``loader`` reads no more, else cut out of them."""
+        """This rank's part of prepared inputs: all of them if ``loader`` reads only that part, else cut out of them."""
         return prepared if loader.parts else own_part(prepared, self.run.mesh.axes)

@@ -1,4 +1,4 @@
-"""The data side of the clock: dropping caches before it, staging inside or before it."""
+"""The data side of the clock: drops caches before it starts, and stages before it or while it runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from staging.stage import carry_out
 
 
 def drop_caches(run: RunContext, files: list[Path]) -> None:
-    """Ask the operating system to forget the pages of ``files``, if wanted, and log what was really done."""
+    """Ask the operating system to drop the cached pages of ``files``, if wanted, and log what was really done."""
     if not run.config.submission.clear_cache:
         run.log.cache_clear("not done: pages of the dataset may be cached")
         return
@@ -45,14 +45,14 @@ def drop_caches(run: RunContext, files: list[Path]) -> None:
 
 
 def stage_dataset(run: RunContext, data: DataPath, epoch: int) -> None:
-    """Bring the dataset to node-local storage, and read from there afterwards; ``epoch`` epochs are finished."""
+    """Stage the dataset to node-local storage, and read from there afterwards; ``epoch`` epochs are finished."""
     staging = run.config.staging
     if not staging.destination:
         return
     run.log.staging_start()
     before = run.log.elapsed_s()
     with run.phases.timer.span("staging"):
-        # a re-shuffle that a resumed run begins with has to find all files
+        # a re-shuffle at the start of a resumed run must find all files
         overlaps = staging.overlap and not (staging.reshuffle and epoch)
         prepared = prepare_run(run, data, epoch, world_of(run.group, staging.destination, beside=overlaps))
         if overlaps:
@@ -66,7 +66,7 @@ def stage_dataset(run: RunContext, data: DataPath, epoch: int) -> None:
 
 
 def prepare_run(run: RunContext, data: DataPath, epoch: int, world: World) -> Prepared:
-    """What a staging of the run will do; collective. Raises ``InputError`` on all ranks where it cannot be done."""
+    """What a staging of the run will do; collective. Raises ``InputError`` on all ranks if it cannot be done."""
     application, config = run.application, run.config
     options = together(world, lambda: settled(options_of(application, config, run.seed, epoch)))
     if config.staging.slabs:
@@ -88,7 +88,7 @@ def world_of(group: Group, destination: str, *, beside: bool = False) -> World:
 
 
 def finish_staging(run: RunContext, data: DataPath) -> None:
-    """Once a staging under which the run trained ``has_ended`` on all ranks: read from there."""
+    """Read from the staged copy, once a staging during training ``has_ended`` on all ranks."""
     assert data.background is not None
     timer, report = run.phases.timer, data.background.report
     with timer.span("staging"):
@@ -100,7 +100,7 @@ def finish_staging(run: RunContext, data: DataPath) -> None:
 
 
 def write_report(run: RunContext, report: StagingReport, **more: float) -> None:
-    """Keep the report in the run folder, and say it in a sentence; ``more`` comes beside it."""
+    """Write the report and ``more`` to the run folder, and print a summary."""
     if run.is_first:
         run.folder.write_json("staging.json", {**report.as_dict(), "timed": run.config.staging.timed, **more})
         run.console.say(report.sentence())
@@ -108,7 +108,7 @@ def write_report(run: RunContext, report: StagingReport, **more: float) -> None:
 
 
 def options_of(application: Application, config: RunConfig, seed: int, shuffle: int = 0) -> StageOptions:
-    """What a run's configuration asks of staging; ``shuffle`` is the number of the draw of shards."""
+    """The staging options that a run's configuration asks for; ``shuffle`` is the number of the draw of shards."""
     staging = config.staging
     return StageOptions(
         source=Path(config.data.root),
@@ -135,7 +135,7 @@ def names(application: Application, config: RunConfig) -> list[str]:
 
 
 def replicated_names(application: Application, config: RunConfig) -> tuple[str, ...]:
-    """Patterns of the files that every node gets beside its shard of the training set."""
+    """Patterns of the files that every node gets in addition to its shard of the training set."""
     root = Path(config.data.root)
     sharded = [path.relative_to(root).as_posix() for path in split_files(application, config, "train")]
     return shared_patterns(names(application, config), sharded)
@@ -162,7 +162,7 @@ def read_staged(config: RunConfig, data: DataPath, folder: Path) -> None:
 def check_places(config: RunConfig, group: Group) -> None:
     """Raise ``InputError`` on all ranks for a destination or an index that no staging can use; collective.
 
-    Nothing is written. What takes a listing of the dataset, such as the space on each node, ``prepare`` checks.
+    Writes nothing. ``prepare`` checks what needs a listing of the dataset, such as the space on each node.
     """
     staging = config.staging
     if not staging.destination:
@@ -174,7 +174,7 @@ def check_places(config: RunConfig, group: Group) -> None:
 
 
 def check_transform(application: Application, config: RunConfig) -> None:
-    """Raise ``InputError`` for a transform that is unknown, or whose outcome the application cannot read."""
+    """Raise ``InputError`` for a transform that is unknown, or whose output the application cannot read."""
     transform = config.staging.transform
     if not transform:
         return

@@ -28,9 +28,9 @@ def distribute(
     shared: DataRanks,
     recorder: Recorder = UNRECORDED,
 ) -> tuple[nn.Module, GradientReducer | ShardedGradients]:
-    """Split, checkpoint and shard ``model`` in place; returns its shapes as a whole, and what adds its gradients.
+    """Split, checkpoint and shard ``model`` in place; returns the whole model's shapes, and what sums its gradients.
 
-    ``recorder`` is told of the messages that a step waits for.
+    ``recorder`` records the messages that a step waits for.
     """
     parallel = config.parallel
     if not (mesh.axes or parallel.shard_states or parallel.activation_checkpointing):
@@ -50,7 +50,7 @@ def distribute(
 
 
 def reducer(model: nn.Module, group: Group, config: RunConfig, recorder: Recorder) -> GradientReducer:
-    """What adds the gradients of whole tensors, in the pieces, the order and the numbers that the run asks for."""
+    """What sums the gradients of whole tensors, with the bucket size, order and number format that the run asks for."""
     parallel = config.parallel
     kept = parallel.reduce_dtype == "gradient"
     return GradientReducer(

@@ -1,4 +1,4 @@
-"""Dropout whose mask belongs to the sample, so that order, batches, workers and ranks don't change a run."""
+"""Dropout whose mask belongs to the sample, so that order, batches, workers and ranks do not change a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcbench.train.randomness import uniform
 class SampleDropout(nn.Module):
     """Inverted dropout with rate ``p``; the mask is a function of the sample's key and of ``stream`` alone.
 
-    Layers of one model that shall draw differently have different ``stream`` numbers. The keys come from
+    Layers of one model that should draw differently need different ``stream`` numbers. The keys come from
     ``set_sample_keys``; training with ``p > 0`` without them raises ``RuntimeError``. Identity in evaluation.
     """
 
@@ -44,10 +44,10 @@ class SampleDropout(nn.Module):
 
 
 def set_sample_keys(model: nn.Module, keys: Tensor) -> None:
-    """Give ``keys`` (batch,) int64 of the coming batch to every ``SampleDropout`` of ``model``.
+    """Give the ``keys``, (batch,) int64, of the next batch to every ``SampleDropout`` of ``model``.
 
-    The keys are copied once to the device of the model, into a tensor that stays in place as long as no larger batch
-    comes, so that a captured graph reads the new ones.
+    The keys are copied once to the device of the model, into a tensor that stays in place until a larger batch comes,
+    so that a captured graph reads the new keys.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, SampleDropout) and layer.p > 0]
     if not layers:

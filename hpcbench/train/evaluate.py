@@ -29,8 +29,8 @@ def evaluate(
 ) -> tuple[Tensor, dict[str, float]]:
     """Scores (samples, columns) float64 of all validation samples on the host, in sample order, and their metrics.
 
-    Every rank scores its share, and calls ``after_batch`` as often as every other. Raises ``Aborted`` where an output
-    of the model, a score or the task's own metric is not finite, with the file of a sample that explains it.
+    Every rank scores its share, and all ranks call ``after_batch`` equally often. Raises ``Aborted`` if an output of
+    the model, a score or the task's own metric is not finite, with the file of a sample that explains it.
     """
     step.average_statistics()
     step.model.eval()
@@ -59,9 +59,9 @@ def evaluate(
 
 
 def values_not_finite(output: Tensor) -> Tensor:
-    """(batch, 1) float64: of each sample whose ``output`` (batch, ...) is not all finite such a value, and 0 of others.
+    """A value that is not finite for each sample whose ``output`` (batch, ...) has one, else 0: (batch, 1) float64.
 
-    A task may make finite scores of such an output, as ``argmax`` does. Nothing waits for the device.
+    A task may turn such an output into finite scores, as ``argmax`` does. Nothing waits for the device.
     """
     output = output.unsqueeze(1)
     inner = tuple(range(1, output.dim()))
@@ -70,7 +70,7 @@ def values_not_finite(output: Tensor) -> Tensor:
 
 
 def end_for_bad_scores(run: RunContext, validation: Any, scores: Tensor, columns: tuple[str, ...]) -> NoReturn:
-    """Raise ``Aborted`` for the ``scores`` of all samples; each rank looks at the files of its own share."""
+    """Raise ``Aborted`` for the ``scores`` of all samples; each rank checks the files of its own share."""
     own = set(rank_share(len(scores), run.mesh.data_rank, run.mesh.shape.data).tolist())
     indices = [row for row in bad_rows(scores).tolist() if row in own]
     end_for_bad_sample(run.group, run.task, validation, indices, str(first_bad_score(scores, validation, columns)))
@@ -78,12 +78,12 @@ def end_for_bad_scores(run: RunContext, validation: Any, scores: Tensor, columns
 
 @torch.no_grad()
 def keep_examples(task: Task, data: DataPath, step: TrainingStep) -> dict[str, Tensor]:
-    """What the task keeps of the first validation samples, computed by the ranks that share them with the first."""
+    """What the task keeps of the first validation samples, computed by the ranks that share samples with rank 0."""
     step.model.eval()
     count = min(EXAMPLES, len(data.validation))
     batches = [rank_share(count, number, count) for number in range(count)]
     kept: dict[str, list[Tensor]] = {}
-    loader = BatchLoader(data.validation, 0, pin=False)  # of whole samples, which are seen in the pictures
+    loader = BatchLoader(data.validation, 0, pin=False)  # of whole samples, which the pictures show
     for inputs, targets in loader.load(batches):
         prepared, target = task.prepare(data.to_device(inputs), data.to_device(targets), None)
         output = step.forward(data.local_part(prepared, loader), target)

@@ -9,35 +9,35 @@ from hpcbench.train.state import State
 
 @dataclass(frozen=True)
 class Part:
-    """Optimizer steps of an epoch up to an evaluation."""
+    """The optimizer steps of an epoch up to an evaluation."""
 
     end: float
-    """Epochs of the run when it is evaluated, to three digits (six where ``max_steps`` is set); whole at its end."""
+    """Epochs of the run at the evaluation, to three digits (six if ``max_steps`` is set); whole at an epoch's end."""
     micro_batches: int | None
-    """Micro-batches of the epoch until then; unset for all."""
+    """Micro-batches of the epoch up to the evaluation; unset for all."""
 
     @property
     def last(self) -> bool:
-        """Whether the epoch ends with it."""
+        """Whether the epoch ends with this part."""
         return self.micro_batches is None
 
 
 @dataclass(frozen=True)
 class EvaluationSchedule:
-    """Evaluations in equal parts of an epoch, and after ``max_steps`` where the run is to stop there."""
+    """Evaluations in equal parts of an epoch, and after ``max_steps`` if the run stops there."""
 
     evaluations_per_epoch: int
     max_steps: int | None
     steps_per_epoch: int
     passes_per_step: int
-    """Micro-batches of an optimizer step, those of simulated ranks counted each."""
+    """Micro-batches of an optimizer step; those of each simulated rank count separately."""
 
     def has_all_steps(self, state: State) -> bool:
-        """Whether the run has made the steps that it was asked for, where that was a number of steps."""
+        """Whether the run has made the number of steps that it was asked for, if it was asked for one."""
         return self.max_steps is not None and state.step >= self.max_steps
 
     def parts_left(self, state: State) -> list[Part]:
-        """What the epoch under way has still to be trained or evaluated, in order; its last part has its end."""
+        """The parts of the current epoch still to be trained or evaluated, in order, up to its end or ``max_steps``."""
         count, digits = self.evaluations_per_epoch, 3 if self.max_steps is None else 6
         within = [
             Part(
@@ -46,13 +46,13 @@ class EvaluationSchedule:
             )
             for number in range(1, count)
         ]
-        # Steps since the last evaluation may be just those that a part ends with.
+        # The steps since the last evaluation may be exactly those that end a part.
         done = state.micro_batch - (1 if state.epoch_losses else 0)
         parts = [*(part for part in within if (part.micro_batches or 0) > done), Part(state.epoch + 1, None)]
         return self._up_to_max_steps(parts, state)
 
     def _up_to_max_steps(self, parts: list[Part], state: State) -> list[Part]:
-        """The parts until the run has made ``max_steps``, of which the last need then not be the end of the epoch."""
+        """The parts until the run has made ``max_steps``; the last of them then need not end the epoch."""
         per_step = self.passes_per_step
         begun = state.step - -(-state.micro_batch // per_step)  # the last step of an epoch may be shorter
         if self.max_steps is None or begun + self.steps_per_epoch <= max(self.max_steps, state.step):

@@ -42,15 +42,15 @@ class Ending:
     cause: Cause
     reason: str = ""
     signal: str | None = None
-    """Name of the signal where that is the cause."""
+    """Name of the signal, if that is the cause."""
     agreed: bool = False
-    """Whether all ranks end so together, at the same point of the run."""
+    """Whether all ranks end together for this cause, at the same point of the run."""
     stands_in: bool = False
     """Whether this rank writes the summary in place of rank 0, which hangs."""
 
 
 LAST_S = 20.0
-"""How long who ends the process waits for the summary."""
+"""How long the code that ends the process waits for the summary."""
 
 
 class Finalizer:
@@ -65,7 +65,7 @@ class Finalizer:
         self._done = threading.Event()
 
     def __call__(self, status: Status, ending: Ending) -> None:
-        """The run has ended so. A second caller waits for the first, since it ends the process next."""
+        """Finalize a run that has ended so. A second caller, which ends the process next, waits for the first."""
         if not self._called.acquire(blocking=False):
             self._done.wait(LAST_S)
             return
@@ -86,16 +86,16 @@ class Finalizer:
 
 
 def finalize_complete(trainer: Trainer, status: Status, ending: Ending) -> None:
-    """Write arrays, summary and page of a run that came to its end; collective."""
+    """Write arrays, summary and page of a run that reached its end; collective."""
     run, data, step = trainer.run, trainer.data, trainer.step
     with run.phases.timer.span("finalize"):
-        if run.is_first:  # what follows waits for all ranks, one of which may be lost or hang
+        if run.is_first:  # what follows waits for all ranks, and one may be lost or hang
             run.folder.write_summary(replace(summarize(trainer, status, ending, None), complete=False))
         trainer.recorder.collect(at_end=True)
-        # A pass is for all ranks that share samples, or parameters.
+        # A pass involves all ranks that share samples, or parameters.
         together = run.mesh.data_rank == 0 or run.config.parallel.shard_states
         examples = keep_examples(run.task, data, step) if together else {}
-        if not len(trainer.scores) and not trainer.state.epoch_losses:  # of a run that had ended before it was resumed
+        if not len(trainer.scores) and not trainer.state.epoch_losses:  # a run that had ended before it was resumed
             trainer.scores, _ = evaluate(run, data, step)
         if not run.is_first:
             return
@@ -114,7 +114,7 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending) -> None:
         run.folder.release()
         drawn = draw(run)
         sizes = stored_bytes(run)
-    # What follows is not in the figures that it writes; it may stand still for as long.
+    # The figures do not include the time of what follows; it may stand still for as long.
     run.progress.enter("finalize")
     summary = replace(summarize(trainer, status, ending, flops), baselines=summary.baselines, **sizes)
     run.folder.write_summary(summary)
@@ -123,7 +123,7 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending) -> None:
 
 
 def finalize_aborted(trainer: Trainer, ending: Ending) -> None:
-    """Write the summary of a run that had to stop, and its page where all ranks stop together."""
+    """Write the summary of a run that had to stop, and its page if all ranks stop together."""
     run = trainer.run
     with contextlib.suppress(OSError):
         if ending.agreed:
@@ -195,7 +195,7 @@ def summarize(trainer: Trainer, status: Status, ending: Ending, flops: FlopCount
 
 
 def arrangement(run: RunContext) -> dict[str, Any]:
-    """Which ranks the run has, on what, and how they share a batch."""
+    """The ranks of the run, what they run on, and how they share a batch."""
     config, launch = run.config, run.launch
     return {
         "world_size": launch.world_size,
@@ -229,7 +229,7 @@ def warm_throughput(ranks: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def stored_bytes(run: RunContext) -> dict[str, Any]:
-    """Bytes of the two splits where the dataset lies, and of the run folder; without what can't be found out."""
+    """Bytes of the two splits at the dataset's source and of the run folder; without what cannot be determined."""
     found = {"folder_bytes": folder_bytes(run.folder.path)}
     with contextlib.suppress(OSError, InputError):
         for split in SPLITS:
@@ -240,7 +240,7 @@ def stored_bytes(run: RunContext) -> dict[str, Any]:
 def save_arrays(
     folder: RunFolder, columns: Sequence[str], scores: Tensor, examples: dict[str, Tensor]
 ) -> None:  # fmt: skip
-    """Scores of the last evaluation by their ``columns``, and the examples for pictures."""
+    """Save the scores of the last evaluation by their ``columns``, and the examples for pictures."""
     if len(scores):
         np.savez_compressed(folder.scores, scores=scores.numpy(), columns=np.array(columns))
     arrays: dict[str, Any] = {name: value.numpy() for name, value in examples.items()}
@@ -249,11 +249,11 @@ def save_arrays(
 
 
 def draw(run: RunContext) -> Drawings | None:
-    """The plots of the page, where one is wanted; a run is complete without, so a failure is said and not fatal."""
+    """Draw the plots of the page, if one is wanted; a run is complete without, so a failure is reported, not fatal."""
     if not run.config.train.page:
         return None
     try:
-        # What draws it (matplotlib, pandas) may be missing on a machine that only trains.
+        # The packages that draw it (matplotlib, pandas) may be missing on a machine that only trains.
         from hpcbench.results.records import read_run
         from hpcbench.results.report import draw_run
 
@@ -266,7 +266,7 @@ def draw(run: RunContext) -> Drawings | None:
 
 
 def draw_in_time(run: RunContext) -> Drawings | None:
-    """As ``draw``, for as long as files may be written after a signal: a process that is killed has no exit code."""
+    """As ``draw``, for as long as files may be written after a signal: a killed process has no exit code."""
     if not run.config.train.page:
         return None
     left = run.interrupts.seconds_left()
@@ -281,7 +281,7 @@ def draw_in_time(run: RunContext) -> Drawings | None:
 
 
 def write_page(folder: RunFolder, console: Console, drawn: Drawings | None) -> None:
-    """The report page around the plots ``drawn``."""
+    """Write the report page around the plots ``drawn``."""
     if drawn is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""Which rank hangs, from what all ranks say of themselves, and the report of it."""
+"""Finds which rank hangs, from what all ranks say about themselves, and reports it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ TEXT_NAME, JSON_NAME = "hang.txt", "hang.json"
 
 @dataclass(frozen=True)
 class RankState:
-    """What a rank does, for how long it has done nothing else, and how long it may."""
+    """What a rank is doing, how long it has stood still, and how long it may."""
 
     rank: int
     node: str
     phase: str = "unknown"
     step: int = -1
-    """The last optimizer step that is done; -1 where that is not known."""
+    """The last optimizer step that is done; -1 if unknown."""
     standing_s: float = 0.0
     bound_s: float = 0.0
     waiting: bool = False
-    """Its main thread stands in communication with other ranks."""
+    """Whether its main thread is waiting in communication with other ranks."""
     silent: bool = False
-    """Its process does not answer: it is stopped, or lost with its node, or keeps the interpreter's lock."""
+    """Whether its process does not answer: it is stopped, lost with its node, or holds the interpreter lock."""
     stopped: bool = False
-    """The system says that its process is stopped."""
+    """Whether the system reports its process as stopped."""
 
     @property
     def over(self) -> bool:
@@ -38,16 +38,16 @@ class RankState:
         return self.standing_s >= self.bound_s
 
     def as_message(self) -> dict[str, Any]:
-        """The fields, for a message."""
+        """The fields as a message."""
         return asdict(self)
 
 
 def culprits(states: Sequence[RankState]) -> list[int] | None:
-    """The ranks that the others wait for; ``None`` where nothing hangs (yet), empty where no rank stands out.
+    """The ranks that the others wait for; ``None`` if nothing hangs (yet), empty if no rank stands out.
 
-    A rank that does not answer is one; else those that stand still beyond their bound in something other than
-    waiting; else, where all wait for one another, those that are steps behind. One that still works within its own
-    bound is waited for.
+    These are the ranks that do not answer; if there are none, those that stand still beyond their bound in something
+    other than waiting; if all wait for one another, those that are steps behind. Otherwise some rank still works
+    within its own bound, and is waited for.
     """
     if not any(state.over for state in states if not state.silent):
         return None
@@ -69,14 +69,14 @@ class HangReport:
 
     culprits: list[int]
     states: list[RankState]
-    """Of all ranks, by rank."""
+    """The states of all ranks, by rank."""
     stacks: dict[int, str]
     reporter: int
-    """The rank that writes this: 0, or another where that does not answer."""
+    """The rank that writes this: 0, or another one if rank 0 does not answer."""
     time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def finding(self) -> str:
-        """Who stood still, for how long, and in what."""
+        """Which ranks stood still, for how long, and in what."""
         if not self.culprits:
             state = max(self.states, key=lambda state: state.standing_s)
             return (
@@ -123,7 +123,7 @@ def who(state: RankState) -> str:
 
 
 def at_step(state: RankState) -> str:
-    """The step, where it is known."""
+    """The step, if it is known."""
     return f" (step {state.step})" if state.step >= 0 else ""
 
 

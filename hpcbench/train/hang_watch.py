@@ -1,11 +1,11 @@
 """A rank that stands still ends the run, with its place and its stack in the run folder.
 
-A thread on each rank counts how long its main thread has stood still. When one rank stands still, those that wait for
-it do too. So a rank that stands still for half its bound tells rank 0, which asks all of them. One that does not answer
-is the cause, else one that stands in something other than waiting (``hang_report.culprits``). Where rank 0 itself does
-not answer, a deputy asks instead, on another node where there is one. While all is well nothing is sent but a line now
-and then, from which rank 0 knows the last phase of a node that is lost. The others are done before rank 0 and wait
-until it is.
+A thread on each rank measures how long its main thread has stood still. When one rank stands still, those that wait for
+it do so too. So a rank that has stood still for half its bound tells rank 0, which asks all ranks. The cause is a rank
+that does not answer, else one that stands still in something other than waiting (``hang_report.culprits``). If rank 0
+itself does not answer, a deputy asks instead, on another node if there is one. In normal operation each rank only sends
+an occasional line, from which rank 0 knows the last phase of a node that is lost. The other ranks finish before rank 0
+and wait until it has finished.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ WRITE_S = 10.0
 class HangWatch:
     """While entered, a rank of ``group`` that stands still for longer than its bound ends all ranks with exit code 1.
 
-    Making one is collective. ``progress`` is for the loop to tell what it does. ``on_hang`` writes the report and
-    returns where; it is called on one rank, rank 0 unless that does not answer, in a thread beside the main one. Then
-    all ranks end by way of ``watcher``, whose ``on_abort`` is called as ever. ``node`` names this rank's node. The
-    block ends on all ranks when it has on rank 0; an error leaves it at once.
+    Making one is collective. Through ``progress`` the loop tells what it is doing. ``on_hang`` writes the report and
+    returns its path; it is called on one rank, rank 0 unless that does not answer, in a separate thread.
+    Then ``watcher`` ends all ranks, and its ``on_abort`` is called as usual. ``node`` names this rank's node. The block
+    ends on all ranks when it has ended on rank 0; an error leaves it at once.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class HangWatch:
         self.stop()
 
     def _wait_for_first(self) -> None:
-        """This rank is done. Where another one ends the run, the thread of the watcher ends this process here."""
+        """Wait for rank 0, as this rank is done; if another rank ends the run, the watcher ends this process here."""
         self._leaving = True
         self.progress.enter("finalize")
         self._first_left.wait()
 
     def stop(self) -> None:
-        """Watch no more: what this rank still has to do, the others do not wait for. May be called again."""
+        """Stop watching: the other ranks do not wait for what this rank still has to do. May be called again."""
         if not self._entered:
             return
         self._entered = False
@@ -125,12 +125,12 @@ class HangWatch:
         faulthandler.unregister(DUMP_SIGNAL)
 
     def report_into(self, folder: RunFolder) -> None:
-        """Write the report of a hang into ``folder`` from now on; before, it goes to standard error."""
+        """Write the report of a hang into ``folder`` from now on; before that, it goes to standard error."""
         self.on_hang = partial(write_report, folder.path)
         self.advice = partial(resume_advice, folder.checkpoints)
 
     def state(self) -> RankState:
-        """What this rank does, as the last look found it."""
+        """What this rank was doing when the clock last looked."""
         clock, progress = self._clock, self.progress
         return RankState(
             self._rank, self._own.node, progress.phase, progress.step, clock.standing_s, clock.bound_s,
@@ -145,7 +145,7 @@ class HangWatch:
                 self._look(self._clock.now)
 
     def _turn(self, seconds: float) -> None:
-        """Wait, and handle what comes over the connections to the deputy."""
+        """Wait, and handle messages over the connections to the deputy."""
         deputy = self._stars[-1]
         if deputy.center == 0 or (not deputy.is_center and self._connections.hub.ended):
             self._stop.wait(seconds)
@@ -180,7 +180,7 @@ class HangWatch:
                     self._declare(star, states)
 
     def _ask(self, now: float, own: RankState) -> None:
-        """Tell rank 0 of a suspicion; the deputy, where rank 0 does not answer; and act alone, where neither does."""
+        """Report a suspicion to rank 0, or to the deputy if rank 0 does not answer; act alone if neither does."""
         for star in self._stars:
             if star.is_center:
                 self._calls[star.center].suspect(now)
@@ -192,7 +192,7 @@ class HangWatch:
             self._end_alone(now, own)
 
     def _hear(self, star: Star, message: dict[str, Any]) -> None:
-        """What comes along a star; also called in the thread of the watcher."""
+        """Handle a message of a star; also called in the watcher's thread."""
         if self._stop.is_set() or not str(message["kind"]).startswith("hang-"):
             return
         if star.is_center:
@@ -201,7 +201,7 @@ class HangWatch:
             star.asked_at = None
             star.tell({"kind": "hang-state", "state": self.state().as_message()})
         elif message["kind"] == "hang-gather":
-            # Who asks has found a hang, and now writes the report instead of asking again.
+            # The rank that asks has found a hang, and now writes the report instead of asking again.
             self._patient_until = self._clock.now + GATHER_S + WRITE_S + ON_ABORT_S
             star.tell(gather(self._own, self._members, message["inspect"]))
         elif message["kind"] == "hang-kill":
@@ -213,13 +213,13 @@ class HangWatch:
             self._first_left.set()
 
     def _declare(self, star: Star, states: list[RankState]) -> None:
-        """Write the report and end all ranks, unless one that was silent answers after all."""
+        """Write the report and end all ranks, unless a silent rank answers after all."""
         report = self._calls[star.center].report(states, lambda: self._turn(0.1))
         if report is not None and not self._stop.is_set():
             self._end(star, report)
 
     def _end_alone(self, now: float, own: RankState) -> None:
-        """End all ranks without rank 0 and its deputy, which do not answer; the others are not asked."""
+        """End all ranks without rank 0 and its deputy, which do not answer, and without asking the others."""
         call = RollCall(Star(self._rank, self._rank, lambda message: None), self._members, self._own, 0.0, 1.0)
         call.suspect(now)
         silent = [self._members[star.center] for star in self._stars]
@@ -257,7 +257,7 @@ class HangWatch:
         self._watcher.end_at_once(reason, cause="hang")
 
     def _kill(self, ranks: list[int]) -> None:
-        """End ranks of this node that can end themselves no more, where the launcher does not do so at once."""
+        """Kill ranks of this node that can no longer end themselves, if the launcher does not do so at once."""
         if "HPCBENCH_SPAWNED" in os.environ or "mpi4py.MPI" in sys.modules:
             return
         for rank in ranks:
@@ -268,7 +268,7 @@ class HangWatch:
 
 
 class _Around:
-    """The ranks of a group, numbered from ``center`` on, so that the others connect to that one."""
+    """The ranks of a group, numbered from ``center``, so that the others connect to that rank."""
 
     def __init__(self, group: Group, center: int) -> None:
         self._group = group
@@ -290,7 +290,7 @@ class _Around:
 
 
 def this_machine() -> str:
-    """The same for all processes that see each other under the same process ids."""
+    """A name that is the same for all processes that see each other under the same process ids."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     try:
         return f"{boot.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115

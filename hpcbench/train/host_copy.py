@@ -1,4 +1,4 @@
-"""Copies of a training state in host memory, bit for bit, into buffers that serve again at the next checkpoint."""
+"""Bit-exact copies of a training state in host memory, in buffers that are reused for the next checkpoint."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hpcbench.parallel.shard_gathering import ShardBuffer, ShardCopy
 
 
 class HostCopy:
-    """Copies trees of dicts, lists and tuples with tensors in them; what else is in them is copied as it is.
+    """Copies trees of dicts, lists and tuples that contain tensors; other values are kept as they are.
 
-    Tensors keep type and layout. Of a sharded one only this rank's shard is copied, as a ``ShardCopy`` in its place.
-    Buffers are pinned where tensors come from an accelerator. A second copy overwrites the first.
+    Tensors keep type and layout. Of a sharded tensor only this rank's shard is copied; a ``ShardCopy`` takes its place.
+    Buffers are pinned if tensors come from an accelerator. A second copy overwrites the first.
     """
 
     def __init__(self) -> None:
         self._buffers: list[tuple[Tensor, bool]] = []
-        """Each with whether it is pinned; to ask it itself would wake the driver of an accelerator."""
+        """Each with whether it is pinned; asking the tensor would initialize the driver of an accelerator."""
         self._next = 0
         self.shards = ShardBuffer()
 
     def copy(self, tree: Any) -> Any:
-        """The tree as it is at this moment, also if it is being computed on an accelerator."""
+        """Copy the tree as it is at this moment, even if an accelerator is still computing it."""
         self._next = 0
         self.shards.reserve([tensor for tensor in tensors(tree) if isinstance(tensor, DTensor)])
         with torch.no_grad():
@@ -53,7 +53,7 @@ class HostCopy:
         return value
 
     def _buffer(self, like: Tensor) -> Tensor:
-        """The next buffer, of the shape, type and strides of ``like``; that of the last copy where it suits."""
+        """The next buffer, with the shape, type and strides of ``like``; reuses that of the last copy if it fits."""
         number, self._next = self._next, self._next + 1
         pin = like.device.type != "cpu"
         if number < len(self._buffers):
@@ -66,7 +66,7 @@ class HostCopy:
 
 
 def suits(buffer: Tensor, tensor: Tensor) -> bool:
-    """Whether ``tensor`` can be copied into ``buffer`` with all that a file keeps of it."""
+    """Whether ``tensor`` can be copied into ``buffer`` with everything that a file keeps of it."""
     fresh = torch.empty_like(tensor, device="meta")
     return buffer.shape == tensor.shape and buffer.dtype == tensor.dtype and buffer.stride() == fresh.stride()
 
@@ -81,12 +81,12 @@ def tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def tree_bytes(tree: Any) -> int:
-    """Bytes of all tensors of a tree, of sharded ones those of the whole."""
+    """Bytes of all tensors of a tree; sharded ones count as a whole."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors(tree))
 
 
 def without_shards(tree: Any, wholes: Iterator[Tensor]) -> Any:
-    """``tree`` with the next of ``wholes`` in the place of each ``ShardCopy``."""
+    """``tree`` with each ``ShardCopy`` replaced by the next of ``wholes``."""
     if isinstance(tree, ShardCopy):
         return next(wholes)
     if isinstance(tree, dict):

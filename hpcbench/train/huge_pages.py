@@ -1,4 +1,4 @@
-"""Asks for huge pages behind large tensors on the CPU, so that the system has fewer pages to find and to clear."""
+"""Asks for huge pages for large tensors on the CPU, so that the system has fewer pages to find and to clear."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ SWITCH = "THP_MEM_ALLOC_ENABLE"
 
 
 def use_huge_pages(environment: MutableMapping[str, str]) -> None:
-    """Let torch advise the kernel (madvise, MADV_HUGEPAGE) for tensors from 2 MiB on; the user's own choice stays.
+    """Let torch advise the kernel (madvise, MADV_HUGEPAGE) for tensors of at least 2 MiB; the user's own choice stays.
 
-    glibc gives a freed tensor's memory back and fetches it anew in every step: at 4 KiB a page that was a quarter of a
-    CosmoFlow step. To be called before torch is imported, since libraries make tensors as they load; without effect
-    where the kernel gives huge pages never or always, or is not Linux.
+    glibc returns a freed tensor's memory and requests it again in every step: at 4 KiB a page that was a quarter of a
+    CosmoFlow step. Call it before torch is imported, since libraries make tensors as they load. It has no effect if the
+    kernel never or always uses huge pages, or is not Linux.
     """
     environment.setdefault(SWITCH, "1")

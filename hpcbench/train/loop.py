@@ -37,17 +37,17 @@ from hpcbench.train.training_step import TrainingStep
 from staging.ranks.signals import Interrupted
 
 FLUSH_EVERY = 50
-"""Steps between two looks at what observers hold on the device: each look waits for it."""
+"""Steps between two reads of what observers hold on the device: each read waits for the device."""
 
 TURN_S = 0.5
-"""Seconds after which ranks that wait for a staging tell each other whether one of them got a signal."""
+"""How often ranks that wait for a staging tell each other whether one of them got a signal, in seconds."""
 
 NOT_METRICS = ("epoch", "step", "samples", "lr", "train_loss", "train_s", "eval_s", "elapsed_s", "samples_per_s")
-"""Columns of ``epochs.csv`` beside the metrics."""
+"""Columns of ``epochs.csv`` that are not metrics."""
 
 
 class Trainer:
-    """Trains the model of a run on its data until the target is met, or for as long as it may."""
+    """Trains the model of a run on its data until it meets the target, or for as long as it may."""
 
     def __init__(
         self,
@@ -64,15 +64,15 @@ class Trainer:
         self.state = state
         self.vote = StopVote(run.group, run.config.parallel.timeout_s, run.phases.host_wait)
         self.part_started: float | None = None
-        """When this process began to train the part of an epoch under way, if it is training."""
+        """When this process began to train the current part of an epoch, if it is training."""
         self.since_flush: list[Tensor] = []
-        """Numbers of the samples of this rank whose losses nobody has seen yet."""
+        """Indices of the samples of this rank whose losses have not been read yet."""
         self.scores: Tensor = torch.empty(0, 0)
-        """Of every validation sample in the last evaluation, in sample order."""
+        """Scores of every validation sample in the last evaluation, in sample order."""
 
     @property
     def schedule(self) -> EvaluationSchedule:
-        """When evaluations are due; the steps of an epoch are those of the shards that the run has now."""
+        """When evaluations are due; the steps of an epoch are those of the run's current shards."""
         train = self.run.config.train
         return EvaluationSchedule(
             train.evaluations_per_epoch, train.max_steps, self.data.steps_per_epoch, self.run.passes_per_step
@@ -94,7 +94,7 @@ class Trainer:
         return False
 
     def deal_samples(self) -> None:
-        """Before an epoch: give samples other nodes where that is wanted; a signal is heard before and after it."""
+        """Before an epoch, assign samples to other nodes if that is wanted; checks for a signal before and after."""
         draw_homes(self.run, self.data, self.state.epoch)
         if self.state.epoch and self.run.config.staging.reshuffle:
             self.stop_now_if_asked()
@@ -102,20 +102,20 @@ class Trainer:
             self.stop_now_if_asked()
 
     def save_checkpoint(self, *, wait: bool = False) -> None:
-        """Write a checkpoint, and with it what the run has taken so far."""
+        """Write a checkpoint, and record what the run has taken so far."""
         with self.run.phases.phase("checkpoint"):
             self.checkpoints.save(self.state, wait=wait)
             self.recorder.collect()
             self.recorder.record(self.state.step)
 
     def is_over(self) -> bool:
-        """Whether the run has trained for as long as it may, and was evaluated then."""
+        """Whether the run has trained for as long as it may, and has then been evaluated."""
         return is_over(self.run.config, self.state)
 
     def train_epoch(self, epoch: int) -> bool:
-        """An epoch from where the state stands; returns whether an evaluation met the target, which ends it."""
+        """Train an epoch from the current state; returns whether an evaluation met the target, which ends it."""
         run, state = self.run, self.state
-        if state.evaluated <= state.epoch:  # else the log of a resumed run has it
+        if state.evaluated <= state.epoch:  # otherwise it is in the log of a resumed run
             run.log.epoch_start(epoch)
         batches = self.start_epoch(epoch)
         for part in self.schedule.parts_left(state):
@@ -137,7 +137,7 @@ class Trainer:
         return False
 
     def stop_part_clock(self) -> None:
-        """The training of a part of an epoch is over, or stops here."""
+        """Add the time since the part of an epoch began; its training is over, or stops here."""
         if self.part_started is not None:
             self.state.part_s += time.perf_counter() - self.part_started
         self.part_started = None
@@ -153,15 +153,15 @@ class Trainer:
         self.wait_together(partial(self.data.background.have_landed, list(self.data.files_of_step(step))))
 
     def finish_staging(self) -> None:
-        """Where the dataset was staged under the training: wait for the rest, and read from there afterwards."""
+        """If the dataset was staged during training, wait for the rest, and read from there afterwards."""
         if self.data.background is not None:
             self.wait_together(self.data.background.has_ended)
             finish_staging(self.run, self.data)
 
     def wait_together(self, wait: Callable[[float, Callable[[], bool]], bool]) -> None:
-        """Wait for a staging in turns, until ``wait`` is true on all ranks; a signal ends the run meanwhile.
+        """Wait for a staging in short intervals, until ``wait`` is true on all ranks; a signal ends the run meanwhile.
 
-        Collective. ``wait(most_s, stop)`` returns after so many seconds, or where ``stop()`` is true.
+        Collective. ``wait(most_s, stop)`` returns after at most ``most_s`` seconds, or when ``stop()`` is true.
         """
         interrupts, waits, number = self.run.interrupts, True, None
         with self.run.phases.timer.span("staging"):
@@ -172,13 +172,13 @@ class Trainer:
             self.stop_for(number)
 
     def train_part(self, epoch: int, batches: Iterator[Batch], part: Part) -> None:
-        """Train from where the epoch stands to the end of ``part``."""
+        """Train from the current position in the epoch to the end of ``part``."""
         run, state, sizes = self.run, self.state, self.data.step_sizes
         per_step, passes = run.passes_per_step, run.data_ranks.passes
         left = (part.micro_batches or self.data.micro_batches) - state.micro_batch
         run.console.start_epoch(epoch, -(-left // per_step))
         self.step.observers.begin()
-        # The last part asks the loader until it has no more, so that it knows its end.
+        # The last part reads until the loader is exhausted, so that the loader knows its end.
         for batch in islice(batches, None if part.last else left):
             number = state.micro_batch
             step_samples = sizes[number // per_step]
@@ -210,7 +210,7 @@ class Trainer:
         self.step.observers.after_step(info)
 
     def flush(self) -> None:
-        """Fetch what the observers have kept since the last look, write it, and show the loss."""
+        """Fetch what the observers have kept since the last flush, write it, and show the loss."""
         self.run.phases.settle()
         try:
             found = self.step.observers.flush(self.state.epoch + 1)
@@ -228,35 +228,35 @@ class Trainer:
                 self.run.console.loss(rows[-1]["loss"])
 
     def explain_loss(self, error: LossNotFiniteError) -> NoReturn:
-        """End the run for a loss that is not finite: for the sample that explains it, if one of all ranks has it."""
+        """End the run for a loss that is not finite: for the sample that explains it, if any rank has one."""
         indices = (int(index) for batch in self.since_flush for index in batch)
         end_for_bad_sample(self.run.group, self.run.task, self.data.training, indices, str(error))
 
     def vote_on_step(self) -> None:
-        """Between steps: end the run where a rank has got a signal, or flush where one can keep few more messages."""
+        """Between steps, end the run if a rank got a signal, or flush if a rank can keep few more messages."""
         self.stop_if_asked()
         if self.vote.any_full:
             self.flush()
 
     def stop_if_asked(self) -> None:
-        """End the run where a rank has got a signal, on all ranks at the same call; collective."""
+        """End the run if a rank got a signal, on all ranks at the same call; collective."""
         self.run.progress.touch()
         number = self.vote.poll(self.run.interrupts.received, full=self.run.communication.is_filling())
         if number is not None:
             self.stop_for(number)
 
     def stop_now_if_asked(self) -> None:
-        """As ``stop_if_asked``, but all ranks wait here for the last one, and hear of its signal at once."""
+        """As ``stop_if_asked``, but all ranks wait here for the last one, and learn of a signal at once."""
         number, _ = self.vote.agree(self.run.interrupts.received, waits=False)
         if number is not None:
             self.stop_for(number)
 
     def stop_for(self, number: int) -> NoReturn:
-        """Save where the run stands, if there is time, and end it on all ranks together."""
+        """Save the state of the run, if there is time, and end the run on all ranks together."""
         self.flush()
         self.step.observers.end()
         self.stop_part_clock()
-        # What is written before the checkpoint takes its time, too.
+        # What is written before the checkpoint also takes time.
         seconds_left = self.vote.agree_min(self.run.interrupts.seconds_left())
         self.checkpoints.writer.check = partial(end_after, time.monotonic() + seconds_left, number)
         expected = self.checkpoints.expected_s(self.state)
@@ -272,14 +272,14 @@ class Trainer:
     def evaluate(self, part: Part) -> dict[str, float]:
         """Metrics of the validation set at the end of ``part``."""
         self.run.log.eval_start(part.end)
-        # Loaders may draw random numbers, and the training that follows has its own.
+        # Loaders may draw random numbers, which must not change those of the training that follows.
         with self.run.phases.phase("evaluation"), torch.random.fork_rng(devices=[], enabled=not part.last):
             self.scores, metrics = evaluate(self.run, self.data, self.step, self.stop_if_asked)
         self.run.log.eval_stop(part.end)
         return metrics
 
     def record(self, part: Part, metrics: dict[str, float], eval_s: float) -> None:
-        """Keep what was trained since the last evaluation, and what this one found: state, table, log and console."""
+        """Record the training since the last evaluation and the result of this one: state, table, log and console."""
         run, state, losses = self.run, self.state, self.state.epoch_losses
         train_s = state.part_s
         if part.last:
@@ -311,20 +311,20 @@ class Trainer:
         return {key: value for key, value in last.items() if key not in NOT_METRICS}
 
     def has_reached_before(self) -> bool:
-        """Whether a resumed run had met its target before; where that was within an epoch, this ends it."""
+        """Whether a resumed run had met its target before; if that was within an epoch, this ends it."""
         reached = epochs_to_target(self.run.config, self.run.task, self.state) is not None
         if reached and self.state.evaluated > self.state.epoch:
             self.run.log.epoch_stop(self.state.epoch + 1)
         return reached
 
     def stop_clock(self, status: Status, cause: Cause, reason: str = "") -> None:
-        """The scored time ends."""
+        """End the scored time."""
         self.run.log.run_stop(status, reason, cause)
         if problem := self.rank_metrics.stop():
             self.run.console.say(f"the power log has no end: {problem}")
 
 
 def end_after(moment: float, number: int) -> None:
-    """Raise ``Interrupted`` for the signal ``number`` from ``moment`` of ``time.monotonic`` on."""
+    """Raise ``Interrupted`` for the signal ``number`` once ``time.monotonic`` has reached ``moment``."""
     if time.monotonic() >= moment:
         raise Interrupted(number)

@@ -1,4 +1,4 @@
-"""Losses of the steps, kept on the device and fetched now and then, so that no step waits for the device."""
+"""Losses of the steps, kept on the device and fetched occasionally, so that no step waits for the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpcbench.train.observers import Row, StepInfo, StepObserver
 
 
 class LossNotFiniteError(Exception):
-    """The loss of a step is infinite or not a number; all ranks find it together."""
+    """The loss of a step is infinite or not a number; raised on all ranks together."""
 
     def __init__(self, step: int, loss: float) -> None:
         super().__init__(f"the loss is {loss} at step {step}; lower --optim.lr or start from another seed")

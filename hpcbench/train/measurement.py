@@ -1,4 +1,4 @@
-"""What a measurement is: the kind of its observer, when a run has one, and how it is made."""
+"""Defines a measurement: the kind of its observer, when a run has one, and how it is made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpcbench.train.training_step import TrainingStep
 
 @dataclass(frozen=True)
 class ObserverInputs:
-    """What observers are made of."""
+    """What is needed to make observers."""
 
     run: RunContext
     step: TrainingStep

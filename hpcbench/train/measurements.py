@@ -1,6 +1,6 @@
-"""The measurements of a run: which observers watch its steps. A new one is a file of its own and a line here.
+"""The measurements of a run: which observers watch its steps. To add one, write a file of its own and a line here.
 
-Other packages register theirs in the group ``hpcbench.measurements``; ``measure.extra`` names those that a run has.
+Other packages register theirs in the group ``hpcbench.measurements``; ``measure.extra`` names those that a run uses.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MEASUREMENTS = (
     tensorboard.MEASUREMENT,
     warm_steps.MEASUREMENT,
 )
-"""In the order in which their observers are called."""
+"""The built-in measurements, in the order in which their observers are called."""
 OTHER_TABLES = ("epochs.csv", "ranks.csv")
 """Tables of a run folder that no observer writes."""
 
 
 def find_measurement(name: str) -> Measurement:
-    """The measurement that another package registers as ``name``. Raises ``InputError`` where it cannot be used."""
+    """The measurement that another package registers as ``name``. Raises ``InputError`` if it cannot be used."""
     point = plugins.find(plugins.MEASUREMENTS, name)
     if point is None:
         raise InputError(f"no package registers a measurement '{name}'; install its package")
@@ -58,7 +58,7 @@ def check_measurements(config: RunConfig) -> None:
 
 
 def measurements(config: RunConfig) -> Iterator[Measurement]:
-    """What the configuration asks for, in the order in which the observers are called."""
+    """The measurements that the configuration asks for, in the order in which their observers are called."""
     yield from (each for each in MEASUREMENTS if each.wanted(config))
     yield from (each for name in config.measure.extra if (each := find_measurement(name)).wanted(config))
 

@@ -1,4 +1,4 @@
-"""Refuses what cannot fit into memory before anything is written, and tells in a line where memory ran out."""
+"""Refuses, before anything is written, what cannot fit into memory, and recognizes errors of exhausted memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hpcbench.parallel.machine_limits import free_memory
 from staging.errors import InputError
 
 NO_MEMORY = ("can't allocate memory", "not enough memory")
-"""What torch's allocator on the host says, in an error that has no class of its own."""
+"""Messages of torch's host allocator, whose errors have no class of their own."""
 
 
 def check_memory(application: Application, config: RunConfig, device: torch.device, local_ranks: int) -> None:
-    """Raise ``InputError`` where weights and gradients, or the inputs of one batch, are more than a rank can have.
+    """Raise ``InputError`` if weights and gradients, or the inputs of one batch, exceed the memory of a rank.
 
-    Both are less than what a run takes, so that what is refused could not have run. Nothing is built. A spatial mesh
+    Both are less than what a run takes, so a run that is refused could not have run. Nothing is built. A spatial mesh
     and sharded states are left to ``hpcbench plan``.
     """
     parallel = config.parallel
@@ -48,13 +48,13 @@ def check_memory(application: Application, config: RunConfig, device: torch.devi
 
 
 def device_memory(device: torch.device) -> int | None:
-    """Bytes of memory of an accelerator; ``None`` where torch does not tell."""
+    """Bytes of memory of an accelerator; ``None`` if torch does not report it."""
     module: Any = torch.get_device_module(device)
     return int(module.mem_get_info(device)[1]) if hasattr(module, "mem_get_info") else None
 
 
 def gib(count: int) -> str:
-    """Bytes in words."""
+    """``count`` bytes in GiB, as text."""
     return f"{count / 2**30:,.1f} GiB"
 
 

@@ -1,4 +1,4 @@
-"""What a node has of the training set: its files, their numbers in the whole set, and their moves to other nodes."""
+"""A node's part of the training set: its files, their numbers in the whole set, and their moves to other nodes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from staging.reshuffle import ReshuffleReport, reshuffle
 
 
 class NodeShard:
-    """What this node has of ``training``, in ``folder``; samples keep their numbers in the whole set.
+    """This node's part of ``training``, in ``folder``; samples keep their numbers in the whole set.
 
-    ``config`` is the run's, which goes on naming the source, from which what needs the whole set is read; the shard
-    has one of its own that names ``folder``. ``together`` neighbouring ranks share their samples.
+    ``config`` is the run's and still names the source, for the code that reads the whole set; the shard has its own
+    copy that names ``folder``. ``together`` neighbouring ranks share their samples.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class NodeShard:
         self.moved: list[ReshuffleReport] = []
 
     def foreseen(self, prepared: Prepared) -> Shards:
-        """The shards that a staging will make."""
+        """The shards that a staging will create."""
         entry = {name: entry for entry, name in enumerate(prepared.listing.names)}
         home = prepared.plan.home[[entry[name] for name in self.numbers]].astype(np.int64)
         return Shards(home, nodes_of_places([place.node for place in prepared.places], self.together))
@@ -67,7 +67,7 @@ class NodeShard:
         return training, validation, self.numbers_of(files, lambda name: records[name].source)
 
     def numbers_of(self, files: Sequence[Path], source_of: Callable[[str], str]) -> Indices:
-        """Numbers in the whole set of the samples in ``files``; ``source_of`` tells where a staged file came from."""
+        """Numbers in the whole set of the samples in ``files``; ``source_of`` says where a staged file came from."""
         names = (path.relative_to(self.folder).as_posix() for path in files)
         return np.array([self.numbers[source_of(name)] for name in names], np.int64)
 
@@ -90,7 +90,7 @@ def nodes_of_places(nodes: Sequence[int], together: int) -> tuple[int, ...]:
 
 
 def sample_files(application: Application, config: RunConfig, training: Any) -> Sequence[Path]:
-    """A file for each training sample. Raises ``InputError`` where the application does not say which."""
+    """A file for each training sample. Raises ``InputError`` if the application does not say which."""
     files: Sequence[Path] = getattr(training, "files", None) or split_files(application, config, "train")
     if len(files) != len(training):
         raise InputError(

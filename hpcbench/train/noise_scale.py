@@ -10,7 +10,7 @@ micro-batch, and the big one is the step:
   |G_B|^2                       has the mean  |G|^2 +   tr(Sigma) / B
 
 so that tr(Sigma) = (A - |G_B|^2) B / (m - 1) and |G|^2 = (m |G_B|^2 - A) / (m - 1), whatever the sizes of the parts.
-Both are noisy, |G|^2 may come out negative, and a ratio of noisy numbers is biased: they are summed over measurements
+Both are noisy, |G|^2 may be negative, and a ratio of noisy numbers is biased, so they are summed over measurements
 before their ratio is taken, with an interval (``measure/ratio_of_sums.py``). The curve of a run takes exponential
 averages instead of sums, so that it follows the training. Dropout counts as noise of the samples. Batch-norm statistics
 belong to a part, except where processes share them (train.batchnorm_group_size): then the parts are not independent,
@@ -39,15 +39,15 @@ from hpcbench.train.observers import Row, StepInfo, StepObserver
 from staging.errors import InputError
 
 COLUMNS = ("epoch", "step", "samples", "small_batch", "big_batch", "gradient_sq", "tr_sigma", "b_simple")
-"""Of ``noise_scale.csv``: |G|^2 and tr(Sigma) of one step, and B_simple of their exponential averages up to it, which
-is empty where it is not resolved."""
+"""Columns of ``noise_scale.csv``: |G|^2 and tr(Sigma) of one step, and B_simple of their exponential averages up to
+it, which is empty where it is not resolved."""
 
 AVERAGED = 20
-"""Measurements over which the exponential average goes."""
+"""Measurements that the exponential average covers."""
 
 
 def check_noise_scale(config: RunConfig, parts: int) -> None:
-    """Refuse to measure in steps of a single part (``parts``: of a step, over all ranks). Raises ``InputError``."""
+    """Raise ``InputError`` for measuring in steps of a single part; ``parts`` counts those of a step over all ranks."""
     every = config.train.noise_scale_every
     if every and parts < 2:
         raise InputError(
@@ -70,10 +70,10 @@ class Measurements:
         self.average_gradient_sq = self.average_tr_sigma = 0.0
 
     def add(self, gradient_sq: float, tr_sigma: float) -> float:
-        """B_simple in samples of the averages up to a measurement; infinite where the gradient is lost in noise."""
+        """Add a measurement; returns B_simple of the averages up to it, in samples; infinite if noise hides |G|^2."""
         self.gradient_sq.append(gradient_sq)
         self.tr_sigma.append(tr_sigma)
-        # Both start at zero, and the ratio does not see it.
+        # Both start at zero, which cancels in the ratio.
         self.average_gradient_sq += (gradient_sq - self.average_gradient_sq) / AVERAGED
         self.average_tr_sigma += (tr_sigma - self.average_tr_sigma) / AVERAGED
         resolved = self.average_gradient_sq > 0
@@ -89,7 +89,7 @@ class NoiseScale(StepObserver):
 
     A measured step copies the gradients once per part after its first, since gradients accumulate, and sums those of
     each part over the ranks of ``mesh`` that share its samples. ``scaler`` is the gradient scaler of mixed precision,
-    whose factor is taken out. ``recorder`` is told of what is sent for it.
+    whose factor is removed. ``recorder`` records the messages sent for it.
     """
 
     name = "noise_scale"
@@ -110,7 +110,7 @@ class NoiseScale(StepObserver):
         axes = mesh.axes.values() if mesh is not None else ()
         self.axes = [recorded(axis, recorder, "noise_scale") for axis in axes]
         self.counts = mesh is None or mesh.spatial_rank == 0
-        """Whether the parts of this rank are counted here, not by another rank that has the same."""
+        """Whether this rank counts its parts, not another rank that has the same parts."""
         self.every = every
         self.scaler = scaler
         self.measurements = Measurements()
@@ -118,7 +118,7 @@ class NoiseScale(StepObserver):
         self.before: list[Tensor] | None = None
         self.small: list[Tensor] = []
         self.begun = False
-        """Whether the gradients hold those of an earlier part of the step."""
+        """Whether the gradients already contain those of an earlier part of the step."""
 
     def due(self, step: int) -> bool:
         """Whether an optimizer step, counted from 1, is measured."""
@@ -136,7 +136,7 @@ class NoiseScale(StepObserver):
     def after_backward(self, step: int, share: float) -> None:
         """Take the norm of a part, whose mean loss had the weight ``share`` = b_i / B, before gradients are summed.
 
-        A part without samples is none.
+        A part without samples does not count.
         """
         if not self.due(step) or not share:
             return
@@ -166,7 +166,7 @@ class NoiseScale(StepObserver):
     def flush(self, epoch: int) -> list[Row]:
         """Rows of ``noise_scale.csv``, the same on all ranks; waits for the device.
 
-        A step with a single part (the last of an epoch may be) has none, nor one that overflowed half precision.
+        A step with a single part (the last of an epoch may be one) or that overflowed half precision has no row.
         """
         if not self.pending:
             return []
@@ -226,7 +226,7 @@ def _square(gradients: list[Tensor]) -> Tensor:
 
 
 def of_run(parts: ObserverInputs) -> NoiseScale:
-    """Of all parameters."""
+    """The observer of a run, over all parameters."""
     run, parameters = parts.run, parts.step.model.parameters()
     every = run.config.train.noise_scale_every
     return NoiseScale(parameters, run.group, every, run.precision.scaler, run.mesh, run.communication)

@@ -1,4 +1,4 @@
-"""Ends a run whose loss, scores or metric are not finite: for the file behind it, or for the model."""
+"""Ends a run whose loss, scores or metric are not finite, and names the data file or the model as the cause."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hpcbench.train.task import Task
 
 
 def end_for_bad_sample(group: Group, task: Task, samples: Any, indices: Iterable[int], otherwise: str) -> NoReturn:
-    """Raise ``Aborted`` on all ranks together, which all call this, each with its own ``indices`` of ``samples``.
+    """Raise ``Aborted`` on all ranks together; all call this, each with its own ``indices`` of ``samples``.
 
     The reason is the first of these samples whose stored values explain it: bad data, with the exit code of bad input,
-    as a file has that cannot be read. Where none does, the training has diverged, and the reason is ``otherwise``.
+    as for an unreadable file. If none does, the training has diverged, and the reason is ``otherwise``.
     """
     found = group.all_gather_object(blame(samples, indices, task))
     reason = next((each for each in found if each is not None), None)

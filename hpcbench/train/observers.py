@@ -1,4 +1,4 @@
-"""What watches the steps of a run: every measurement is an observer, in a file of its own."""
+"""Observers of the steps of a run: every measurement is one, in a file of its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StepInfo:
-    """An optimizer step, as observers are told of it."""
+    """An optimizer step, as observers see it."""
 
     number: int
-    """Counted from 1 over the run."""
+    """The step's number, counted from 1 over the run."""
     samples: int
-    """Training samples up to its end, over all ranks."""
+    """Training samples up to the end of the step, over all ranks."""
     step_samples: int
     """Samples of the step itself, over all ranks."""
     lr: float
@@ -31,70 +31,70 @@ class StepObserver:
     """
 
     name = ""
-    """Key of its state in a checkpoint; empty where it keeps none."""
+    """Key of the observer's state in a checkpoint; empty if it keeps none."""
     table = ""
-    """The table of the run folder that holds its rows, such as ``steps.csv``; empty where it has none."""
+    """The table of the run folder that holds its rows, such as ``steps.csv``; empty if it has none."""
 
     @classmethod
     def looks_at_gradients(cls) -> bool:
         """Whether it must be called between the backward pass and the end of the optimizer's step.
 
-        A step that is captured as one graph has no such point, so only the passes are captured then. By default the
-        methods that are overridden tell.
+        A step that is captured as one graph has no such point, so that only the passes are then captured. By default
+        this follows from the methods that are overridden.
         """
         return any(_overrides(cls, method) for method in ("after_backward", "before_update", "before_optimizer"))
 
     def begin(self) -> None:
-        """Steps follow."""
+        """Called before steps begin."""
 
     def before_backward(self, step: int) -> None:
-        """A forward and backward pass of step ``step`` begins, or the whole step where it is a single graph."""
+        """Called before a forward and backward pass of step ``step``, or before all of it if it is a single graph."""
 
     def after_backward(self, step: int, share: float) -> None:
-        """The gradients of a micro-batch are added; its mean loss had the weight ``share`` in the step."""
+        """Called when the gradients of a micro-batch are added; its mean loss had the weight ``share`` in the step."""
 
     def before_update(self, info: StepInfo) -> None:
-        """The gradients are those of the whole step, summed over ranks, before clipping."""
+        """Called before clipping, when the gradients are those of the whole step, summed over ranks."""
 
     def before_optimizer(self, info: StepInfo) -> None:
-        """The optimizer is called next."""
+        """Called just before the optimizer."""
 
     def after_optimizer(self, info: StepInfo, loss: Tensor) -> None:
-        """The parameters are new; ``loss`` () is this rank's share of the mean loss of the step, on the device."""
+        """Called after the update; ``loss``, (), is this rank's share of the mean loss of the step, on the device."""
 
     def after_step(self, info: StepInfo) -> None:
-        """The step is over, with what was flushed after it."""
+        """Called at the end of a step, after any flush that follows it."""
 
     def end(self) -> None:
-        """No step follows for a while, and the device has been waited for."""
+        """Called when no step follows for a while, after waiting for the device."""
 
     def flush(self, epoch: int) -> Sequence[Row]:
-        """Rows for the table since the last call; may wait for the device."""
+        """Return the rows for the table since the last call; may wait for the device."""
         return ()
 
     def flushed(self, tables: Mapping[str, Sequence[Row]]) -> None:
-        """These rows of all observers were written, by table."""
+        """Called with the rows that all observers flushed, by table."""
 
     def evaluated(self, row: Row) -> None:
-        """An evaluation found ``row`` of ``epochs.csv``."""
+        """Called after an evaluation with its ``row`` of ``epochs.csv``."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """The state that a checkpoint keeps of the observer."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what ``state_dict`` gave."""
+        """Continue from what ``state_dict`` returned."""
 
     def summary(self) -> dict[str, Any]:
-        """Values of fields of ``summary.json``, by name."""
+        """Values for fields of ``summary.json``, by name."""
         return {}
 
     def close(self) -> None:
-        """The run ends."""
+        """Called when the run ends."""
 
 
 class Observers:
-    """The observers of a run as one. Only methods that one of them overrides are called in a step."""
+    """The observers of a run as one. A step calls only methods that one of them overrides."""
 
     def __init__(self, observers: Sequence[StepObserver]) -> None:
         self.all = list(observers)
@@ -107,42 +107,42 @@ class Observers:
         self._after_step = self._overriding("after_step")
 
     def begin(self) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for each in self.all:
             each.begin()
 
     def before_backward(self, step: int) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for call in self._before_backward:
             call(step)
 
     def after_backward(self, step: int, share: float) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for call in self._after_backward:
             call(step, share)
 
     def before_update(self, info: StepInfo) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for call in self._before_update:
             call(info)
 
     def before_optimizer(self, info: StepInfo) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for call in self._before_optimizer:
             call(info)
 
     def after_optimizer(self, info: StepInfo, loss: Tensor) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for call in self._after_optimizer:
             call(info, loss)
 
     def after_step(self, info: StepInfo) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for call in self._after_step:
             call(info)
 
     def end(self) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for each in self.all:
             each.end()
 
@@ -154,26 +154,26 @@ class Observers:
         return tables
 
     def evaluated(self, row: Row) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for each in self.all:
             each.evaluated(row)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of each, by name."""
+        """The state that a checkpoint keeps of each observer, by name."""
         return {each.name: each.state_dict() for each in self.all if each.name}
 
     def load_state_dict(self, states: Mapping[str, Any]) -> None:
-        """Continue from what ``state_dict`` gave; an observer that was not there then starts anew."""
+        """Continue from what ``state_dict`` returned; an observer that was not there then starts from scratch."""
         for each in self.all:
             if each.name in states:
                 each.load_state_dict(states[each.name])
 
     def summary(self) -> dict[str, Any]:
-        """Values of fields of ``summary.json``, of all of them."""
+        """Values for fields of ``summary.json``, from all observers."""
         return {key: value for each in self.all for key, value in each.summary().items()}
 
     def close(self) -> None:
-        """As of ``StepObserver``."""
+        """As in ``StepObserver``."""
         for each in self.all:
             each.close()
 

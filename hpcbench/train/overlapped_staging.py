@@ -1,4 +1,4 @@
-"""Trains from what lands: the first epoch reads samples as a staging beside it brings them.
+"""Trains on samples as they land: the first epoch reads them while a concurrent staging brings them.
 
 The dataset is listed as it will be, so that each sample has the number, and each epoch the order, that it would have
 after the staging. Shared files are read from the source, which all ranks see.
@@ -30,7 +30,7 @@ from staging.ranks.collective_errors import together
 
 
 def begin(run: RunContext, data: DataPath, prepared: Prepared, epoch: int) -> None:
-    """Start to stage, and train from what lands; collective. Raises ``InputError`` where that cannot work.
+    """Start staging, and train on samples as they land; collective. Raises ``InputError`` if that cannot work.
 
     ``epoch`` epochs are finished.
     """
@@ -51,15 +51,15 @@ def begin(run: RunContext, data: DataPath, prepared: Prepared, epoch: int) -> No
         use_shards(data, data.shards, samples, numbers)
         samples = data.training
         data.background.files_of = samples.also(paths)
-    # Without worker processes, so that what is waited for can be measured; an epoch that waits for data has no use
-    # for more readers.
+    # Without worker processes, so that the wait can be measured; an epoch that waits for data has no use for more
+    # readers.
     data.training_loader = BatchLoader(samples, 0, pin=False)
 
 
 def open_ahead(application: Application, config: RunConfig, names: list[str]) -> tuple[Any, list[list[str]]]:
-    """The training samples below ``data.root`` when ``names`` will be there, and the names of the files of each.
+    """The training samples below ``data.root`` once ``names`` are there, and the names of the files of each.
 
-    Raises ``InputError`` where the application needs more than names to list its samples.
+    Raises ``InputError`` if the application needs more than names to list its samples.
     """
     with coming(Path(config.data.root), names):
         try:
@@ -73,7 +73,7 @@ def open_ahead(application: Application, config: RunConfig, names: list[str]) ->
 
 
 def files_of_samples(application: Application, config: RunConfig, training: Any) -> list[list[str]]:
-    """The files of each training sample, relative to ``data.root``. Raises ``InputError`` where that is not known."""
+    """The files of each training sample, relative to ``data.root``. Raises ``InputError`` if that is not known."""
     root, number = Path(config.data.root), len(training)
     names = [path.relative_to(root).as_posix() for path in split_files(application, config, "train")]
     each = len(names) // number if number else 0
@@ -90,7 +90,7 @@ def files_of_samples(application: Application, config: RunConfig, training: Any)
 def arrival_order(
     run: RunContext, data: DataPath, parts: list[list[str]], source_of: dict[str, str], epoch: int
 ) -> Iterable[str]:
-    """Names at the source of the files of all training samples, in the order in which the epoch takes them."""
+    """Source names of the files of all training samples, in the order in which the epoch uses them."""
     if data.node_shard is None or data.shards is None:
         order = epoch_order(len(parts), run.seed, epoch)
         return (source_of[name] for index in order for name in parts[int(index)])

@@ -1,4 +1,4 @@
-"""Where a process stands: the Python stacks of this one, and what the system tells of another on the same node."""
+"""Where a process is: the Python stacks of this one, and what the system reports about another on the same node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpcbench.measure.descendants import descendants
 from hpcbench.train.progress import HEADER_BYTES
 
 DUMP_SIGNAL = signal.SIGRTMIN + 8
-"""Makes a process that watches for hangs write its stacks, even while its main thread keeps the interpreter's lock."""
+"""Makes a process that watches for hangs write its stacks, even while its main thread holds the interpreter lock."""
 
 DUMP_S = 1.0
 """How long such a process may take to write them."""
@@ -27,21 +27,21 @@ LONGEST = 20_000
 """Characters of the stacks of one rank that are kept."""
 
 MOST_CHILDREN = 16
-"""Processes below a rank of which something is told."""
+"""At most this many processes below a rank are reported."""
 
 WATCHERS = ("abort-watcher", "hang-watch")
-"""Threads that have no part in what a rank does."""
+"""Threads that only watch, and are left out of the stacks."""
 
 HERE = Path(__file__).resolve().parents[2]
 WAITING_IN = (str(HERE / "hpcbench" / "parallel") + os.sep, str(HERE / "staging" / "ranks") + os.sep)
-"""Code that talks with other ranks."""
+"""Code that communicates with other ranks."""
 NOT_WAITING_IN = str(HERE / "hpcbench" / "parallel" / "spatial") + os.sep
 STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 DISTRIBUTED = f"{os.sep}torch{os.sep}distributed{os.sep}"
 
 
 def dump_on_signal(descriptor: int) -> None:
-    """From now on ``DUMP_SIGNAL`` writes the stacks of all threads to ``descriptor``."""
+    """Make ``DUMP_SIGNAL`` write the stacks of all threads to ``descriptor`` from now on."""
     faulthandler.register(DUMP_SIGNAL, file=descriptor, all_threads=True, chain=False)
 
 
@@ -61,7 +61,7 @@ def own_stacks() -> str:
 
 
 def waits_for_others() -> bool:
-    """Whether the main thread of this process stands in code that talks with other ranks."""
+    """Whether the main thread of this process is in code that communicates with other ranks."""
     main = threading.main_thread().ident
     return main is not None and frame_waits(sys._current_frames().get(main))
 
@@ -82,10 +82,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def kernel_state(pid: int) -> str:
-    """What the system tells of a process of this node: state, and where in the kernel it waits, if that may be read."""
+    """What the system reports about a process of this node: state, and where in the kernel it waits, if readable."""
     state = _field(pid, "State")
     if not state:
-        return "there is no such process on the node any more"
+        return "the process no longer exists on the node"
     parts = [f"state {state}"]
     for name in ("wchan", "syscall", "stack"):
         try:
@@ -109,7 +109,7 @@ def stacks_of(pid: int, descriptor: int) -> str:
 
 
 def _dump(pid: int, descriptor: int) -> str:
-    """The stacks that the process writes when asked, empty if it does not."""
+    """The stacks that the process writes when asked; empty if it writes none."""
     path = f"/proc/{pid}/fd/{descriptor}"
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - a link to a file without a name

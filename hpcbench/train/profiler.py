@@ -1,4 +1,4 @@
-"""A trace of torch's profiler over a few steps, for chrome://tracing or Perfetto."""
+"""Traces a few steps with torch's profiler, for chrome://tracing or Perfetto."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = "trace.json.gz"
 
 
 def unused_path(folder: Path) -> Path:
-    """``trace.json.gz`` in ``folder``; of later attempts of a run, ``trace-2.json.gz`` and so on."""
+    """``trace.json.gz`` in ``folder``; for later attempts of a run, ``trace-2.json.gz`` and so on."""
     names = (FILE if number == 1 else f"trace-{number}.json.gz" for number in count(1))
     return next(path for name in names if not (path := folder / name).exists())
 
@@ -33,7 +33,7 @@ class StepProfiler(StepObserver):
         self.profile: Any = None
 
     def before_backward(self, step: int) -> None:
-        """Start before the first pass that is traced."""
+        """Start the trace before the first pass that it covers."""
         if self.profile is None and self.skip <= 0 and self.left > 0:
             self.profile = torch.profiler.profile(activities=self.activities, record_shapes=True)
             self.profile.start()
@@ -48,7 +48,7 @@ class StepProfiler(StepObserver):
             self.close()
 
     def close(self) -> None:
-        """Write what was traced, also of a run that ended before."""
+        """Write what was traced, even if the run ended early."""
         profile, self.profile, self.left = self.profile, None, 0
         if profile is not None:
             profile.stop()
@@ -56,7 +56,7 @@ class StepProfiler(StepObserver):
 
 
 def of_run(parts: ObserverInputs) -> StepProfiler:
-    """Into a file of its own for each attempt that traces."""
+    """The observer of a run, which writes a separate file for each attempt that traces."""
     run, measure = parts.run, parts.run.config.measure
     return StepProfiler(unused_path(run.folder.path), run.device, measure.warmup_steps, measure.profile_steps)
 

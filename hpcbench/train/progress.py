@@ -1,4 +1,4 @@
-"""What a rank is doing, and for how long it has stood still: told by the loop, counted by a thread beside it."""
+"""What a rank is doing, which the loop reports, and for how long it has stood still, which a thread measures."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from types import TracebackType
 from hpcbench.phase_names import LONG_PHASES, READING_PHASES
 
 WARM_STEPS = 5
-"""Steps from the start of the process that may take long: kernels are compiled and chosen in them."""
+"""Steps from the start of the process that may take long, since kernels are compiled and chosen in them."""
 
 LOOK_S = 1.0
 """Seconds between two looks at the progress of a rank."""
 
 ALIVE_BYTES = 2**20
-"""A rank that reads or writes so much between two looks in one of ``READING_PHASES`` has not stood still."""
+"""A rank that reads or writes this much between two looks in one of ``READING_PHASES`` has not stood still."""
 
 ALIVE_CPU_S = 0.25
-"""Nor has one that works alone and computes for so long between two looks."""
+"""Nor has one that works alone and computes for this long between two looks."""
 
 NAME_BYTES = 32
 HEADER_BYTES = 4096
 
 
 class Progress:
-    """What the main thread of a rank does now.
+    """What the main thread of a rank is doing now.
 
     ``enter``, ``tick`` and ``touch`` take about 0.2 microseconds. They also write into memory that other processes of
-    the node can read (``read_progress``), so that the phase of a process that is stopped is known to the moment.
+    the node can read (``read_progress``), so that the phase in which a process was stopped is known exactly.
     """
 
     __slots__ = (
@@ -45,13 +45,13 @@ class Progress:
         self.steps_done = 0
         """Calls of ``tick``."""
         self.changes = 0
-        """Grows with every sign of life."""
+        """Increases with every sign of life."""
         self.alone = False
-        """Whether this rank waits for no other and no accelerator any more. Then its computing is a sign of life, which
-        else may be the spinning of a communication that hangs."""
+        """Whether this rank no longer waits for any rank or accelerator. Then CPU use is a sign of life; otherwise
+        it may be a hanging communication that spins."""
         self.descriptor = os.memfd_create("hpcbench-progress")
         os.truncate(self.descriptor, HEADER_BYTES)
-        # Behind the header comes what is written to the descriptor: stacks, on demand.
+        # After the header comes what is written to the descriptor: stacks, on demand.
         os.lseek(self.descriptor, HEADER_BYTES, os.SEEK_SET)
         shared = memoryview(mmap.mmap(self.descriptor, HEADER_BYTES))
         self._step = shared[:8].cast("q")
@@ -64,7 +64,7 @@ class Progress:
         os.close(self.descriptor)
 
     def enter(self, phase: str) -> str:
-        """The main thread now does ``phase``, such as "compute"; returns what it did before."""
+        """Record that the main thread now does ``phase``, such as "compute"; returns the phase before."""
         before, self.phase = self.phase, phase
         self.changes += 1
         try:
@@ -74,17 +74,17 @@ class Progress:
         return before
 
     def tick(self, step: int) -> None:
-        """Optimizer step ``step`` is done."""
+        """Record that optimizer step ``step`` is done."""
         self.step = self._step[0] = step
         self.steps_done += 1
         self.changes += 1
 
     def touch(self) -> None:
-        """Something else is done: a batch of the evaluation, a file of the staging. From any thread."""
+        """Record other progress: a batch of the evaluation, a file of the staging. May be called from any thread."""
         self.changes += 1
 
     def during(self, phase: str) -> _During:
-        """A context manager: ``enter(phase)``, and at its end the phase before it. May be nested."""
+        """A context manager that enters ``phase``, and at its end the phase before it. May be nested."""
         handle = self._handles.get(phase)
         if handle is None:
             handle = self._handles[phase] = _During(self, phase)
@@ -111,7 +111,7 @@ class _During:
 
 
 def read_progress(pid: int, descriptor: int) -> tuple[str, int] | None:
-    """Phase and step of process ``pid`` of this node, which need not run; ``None`` where it cannot be read."""
+    """Phase and step of process ``pid`` of this node, which may be stopped; ``None`` if they cannot be read."""
     try:
         with open(f"/proc/{pid}/fd/{descriptor}", "rb") as file:  # noqa: PTH123 - a link to a file without a name
             header = file.read(8 + NAME_BYTES)
@@ -124,23 +124,23 @@ def read_progress(pid: int, descriptor: int) -> tuple[str, int] | None:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How long a rank may stand still, in seconds of a time that passes only while its process runs."""
+    """How long a rank may stand still, in seconds that count only while its process runs."""
 
     hang_s: float = 60.0
-    """At least so long; 0 switches the watch off."""
+    """The minimum; 0 switches the watch off."""
     steps: float = 20.0
-    """And so many times the longest warm step."""
+    """And at least this many times the longest warm step."""
     long: float = 10.0
-    """So many times that in a long phase, and in the first steps."""
+    """The factor on that bound in a long phase, and in the first steps."""
 
     def of(self, phase: str, warm: bool, longest_step_s: float) -> float:
-        """The bound in ``phase`` of a rank whose longest warm step took so long."""
+        """The bound in ``phase`` of a rank whose longest warm step took ``longest_step_s``, in seconds."""
         usual = max(self.hang_s, self.steps * longest_step_s)
         return usual if warm and phase not in LONG_PHASES else usual * self.long
 
 
 def bytes_moved() -> int:
-    """Bytes that this process has read and written so far; 0 where the system does not tell."""
+    """Bytes that this process has read and written so far; 0 if the system does not report them."""
     try:
         lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -149,10 +149,10 @@ def bytes_moved() -> int:
 
 
 class StandstillClock:
-    """How long a rank has stood still, counted at every ``look``.
+    """How long a rank has stood still, measured at every ``look``.
 
-    A look adds at most two intervals. So no time passes while the whole process is stopped (a job that is suspended, a
-    laptop that sleeps), and it passes slowly where the machine is too busy to let the process look.
+    A look adds at most two intervals. So time does not count while the whole process is stopped (a suspended job, a
+    sleeping laptop), and counts slowly if the machine is too busy to let the process look.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class StandstillClock:
         self._computed, self._cpu_s = computed, 0.0
         self._looked = clock()
         self.now = 0.0
-        """Seconds that this process has run since the clock was made."""
+        """Seconds that this process has run since the clock was created."""
         self._changed_at = 0.0
         self._changes = -1
         self._stepped_at: float | None = None

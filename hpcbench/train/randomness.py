@@ -20,14 +20,14 @@ def sample_keys(seed: int, epoch: int, indices: Tensor) -> Tensor:
     """64 random bits for each sample: (batch,) int64, on the device of ``indices`` (batch,) int64.
 
     They depend only on ``seed``, ``epoch`` and the sample's index in the dataset, and so not on the order, batch,
-    worker or rank in which the sample is met.
+    worker or rank in which the sample is used.
     """
     base = _mix_number(_mix_number(seed + GOLDEN) + (epoch + 1) * GOLDEN)
     return _mix(_steps(indices) + _signed(base))
 
 
 def seed_micro_batch(seed: int, epoch: int, number: int, rank: int, device: torch.device) -> None:
-    """Seed torch's own generators for micro-batch ``number`` of an epoch: layers of torch draw from them.
+    """Seed torch's own generators, from which torch's layers draw, for micro-batch ``number`` of an epoch.
 
     ``rank`` is the data-parallel one. What such layers draw depends on nothing that came before in this process.
     ``torch.manual_seed`` would also look for devices that the run does not use, which takes ten times as long.
@@ -58,7 +58,7 @@ def _uniform(keys: Tensor, stream: int, count: int) -> Tensor:
     return bits * 2.0**-24
 
 
-# What torch 2.13 compiles of this for a processor writes beyond its memory where ``count`` is no multiple of a vector
+# The code that torch 2.13 compiles from this for a CPU writes out of bounds if ``count`` is not a multiple of a vector
 # register, and gives other numbers. So there it is an operation that is called and not compiled.
 _operation = torch.library.custom_op(
     "hpcbench::uniform", _uniform, mutates_args=(), schema="(Tensor keys, int stream, int count) -> Tensor"

@@ -1,4 +1,4 @@
-"""What a run measures of its ranks and nodes beside its phases: warm steps, processor time, energy, probes."""
+"""What a run measures about its ranks and nodes in addition to its phases: warm steps, CPU time, energy, probes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hpcbench.phase_names import MESSAGE_KINDS, PHASES, STEP_PHASES
 from staging.ranks.launch import Launch
 
 NOT_READ = Absent("not read by this rank")
-"""Of ranks that leave the counters of their node to another."""
+"""The reading of ranks that leave their node's counters to another rank."""
 
 
 class RankMetrics:
-    """Of one rank; made before the clock starts, which is collective. ``simulated``: its node is a pretended one."""
+    """The metrics of one rank; made before the clock starts, collectively. ``simulated``: its node is simulated."""
 
     def __init__(self, group: Group, steps: StepTimes, threads: int, simulated: bool) -> None:
         self.group = group
@@ -34,7 +34,7 @@ class RankMetrics:
         self.node = node_name(group.launch, simulated)
         self.host = socket.gethostname()
         hosts = group.all_gather_object(self.host)
-        # Of one machine that plays several nodes, only one rank may read the counters.
+        # If one machine simulates several nodes, only one of its ranks may read the counters.
         self.reads = hosts.index(self.host) == group.rank
         self.host_number = list(dict.fromkeys(hosts)).index(self.host)
         self.meter = EnergyMeter(find_energy_counters() if self.reads else NOT_READ)
@@ -50,7 +50,7 @@ class RankMetrics:
         reset_peak_memory(device)
 
     def start(self, device: torch.device) -> None:
-        """The clock starts: energy and the busy time of ``device`` are counted from now on."""
+        """Start to measure energy and the busy time of ``device``, when the clock starts."""
         self.meter.start()
         self.device_use = DeviceUse(find_utilization(device))
         self.device_use.start()
@@ -58,7 +58,7 @@ class RankMetrics:
     def log_power(self, folder: Path) -> str:
         """Write the power of this rank's node into ``folder``, from now on until ``stop``; after ``start``.
 
-        Returns why it can't; empty where another rank does.
+        Returns the reason if it cannot, else an empty text; also empty if another rank does it.
         """
         if not self.reads:
             return ""
@@ -68,7 +68,7 @@ class RankMetrics:
         return log.trouble
 
     def stop(self) -> str:
-        """The clock has stopped. Returns what was wrong with the power log that had begun; empty where nothing was."""
+        """Stop measuring, as the clock has stopped. Returns what was wrong with the power log; empty if nothing was."""
         problem = ""
         if self.power_log is not None:
             self.power_log.stop()
@@ -83,7 +83,7 @@ class RankMetrics:
         return found.joules if isinstance(found, Energy) else None
 
     def whole_run(self) -> dict[str, float]:
-        """Seconds of every phase and kind of message from the start of this process on, warm or not."""
+        """Seconds of every phase and kind of message since the start of this process, warm or not."""
         spans, communication = self.steps.phases.timer.summary(), self.steps.communication
         messages = dict.fromkeys(MESSAGE_KINDS, 0.0) if communication is None else communication.transfer_s
         found = {name: spans.get(name, 0.0) for name in (*PHASES, "wall")} | messages
@@ -115,7 +115,7 @@ class RankMetrics:
 
 @dataclass(frozen=True)
 class NodesEnergy:
-    """Energy of all nodes from run_start to run_stop, as the summary has it."""
+    """Energy of all nodes from run_start to run_stop, as in the summary."""
 
     joules: float | None
     source: str
@@ -131,7 +131,7 @@ def gather_rank_metrics(own: RankMetrics) -> tuple[list[dict[str, Any]], NodesEn
 
 
 def added_up(readings: dict[str, Energy | Absent]) -> NodesEnergy:
-    """The sum over hosts, which is known only if that of each is."""
+    """The sum over hosts, which is known only if the energy of every host is."""
     absent = {host: reading.reason for host, reading in readings.items() if isinstance(reading, Absent)}
     known = [reading for reading in readings.values() if isinstance(reading, Energy)]
     if absent:
@@ -145,7 +145,7 @@ def added_up(readings: dict[str, Energy | Absent]) -> NodesEnergy:
 
 
 def node_name(launch: Launch, simulated: bool) -> str:
-    """The node of this rank as people know it; a simulated one has a number."""
+    """The name of this rank's node; a simulated node has a number."""
     if simulated:
         return f"simulated node {launch.node_rank}"
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()

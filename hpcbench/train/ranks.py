@@ -1,4 +1,4 @@
-"""The ranks of a run as the loop knows them: device, threads, group, and failing together."""
+"""The ranks of a run as the loop sees them: device, threads, group, and collective failure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Ranks:
     watcher: AbortWatcher
 
     def together(self, step: Callable[[], T]) -> T:
-        """As of ``group``."""
+        """As in ``group``."""
         return self.group.together(step)
 
 
@@ -49,8 +49,8 @@ class Ranks:
 def connect_ranks(launch: Launch, found: RunConfig | InputError, asked: Asked | None = None) -> Iterator[Ranks]:
     """Threads, device and process group of this rank. An error inside ends all ranks at once.
 
-    A rank that found no configuration brings its ``InputError``, which then ends all ranks, and is reported once.
-    ``asked`` is what the job asked for: where it got something else, ``Aborted`` is raised on all ranks.
+    A rank that found no configuration passes its ``InputError``, which then ends all ranks and is reported once.
+    ``asked`` is what the job asked for; if it got something else, ``Aborted`` is raised on all ranks.
     """
     config = RunConfig() if isinstance(found, InputError) else found
     with unwatched(launch):
@@ -85,9 +85,9 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError, asked: Asked | 
 
 
 def on_simulated_nodes(launch: Launch, nodes: int, simulated_ranks: int | None = None) -> Launch:
-    """The launch with the ranks dealt to pretended nodes in contiguous runs. Raises ``EveryRankError``.
+    """The launch with the ranks assigned to simulated nodes in contiguous runs. Raises ``EveryRankError``.
 
-    Where ranks are simulated, several nodes may be in one process: then they only decide who takes which samples.
+    If ranks are simulated, several nodes may be in one process; then they only decide who takes which samples.
     """
     size = launch.world_size * (simulated_ranks or 1)
     if nodes > size:

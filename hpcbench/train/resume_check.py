@@ -1,7 +1,7 @@
-"""Whether the tables and the log of a run folder reach as far as the checkpoint that a run is to be resumed from.
+"""Checks that the tables and the log of a run folder reach as far as the checkpoint that a run resumes from.
 
-A checkpoint is declared complete after the disk has the tables and the log up to it. Folders of earlier versions, or
-files that were changed since, may still end before it; a run that continued would have a gap that nobody sees.
+A checkpoint is declared complete after the tables and the log up to it are on disk. Folders of earlier versions, or
+files that were changed since, may still end before it; a run that continued would have a gap that nobody notices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUALITY = ("eval_error", "eval_accuracy")
 
 
 def check_records(folder: RunFolder, state: State, checkpoint: Path) -> None:
-    """Raise ``InputError`` if a table or the log lacks what ``checkpoint``, which holds ``state``, has behind it."""
+    """Raise ``InputError`` if a table or the log lacks what precedes ``checkpoint``, which holds ``state``."""
     lacks = missing_rows(folder, state) or missing_events(folder.mllog, state)
     if lacks is not None:
         advice = advice_if_unusable(checkpoint)
@@ -37,9 +37,9 @@ def missing_rows(folder: RunFolder, state: State) -> str | None:
 
 
 def missing_events(log: Path, state: State) -> str | None:
-    """What the log lacks of the start of the clock and of the evaluations up to ``state``, in words."""
+    """The start of the clock or the first evaluation up to ``state`` that the log lacks, in words."""
     if not log.is_file():
-        return None  # refused where the log is continued
+        return None  # refused where the run continues the log
     events, _ = parse_events(log.read_text(encoding="utf-8", errors="replace").split("\n"))
     if not any(event.key == "run_start" for event in events):
         return f"{log} lacks run_start"

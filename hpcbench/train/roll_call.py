@@ -1,4 +1,4 @@
-"""The roll call: one rank asks all the others how they stand, and finds which of them hangs."""
+"""The roll call: one rank asks all others for their state, and finds which of them hangs."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from hpcbench.train.process_stacks import is_stopped, own_stacks, stacks_of
 from hpcbench.train.progress import read_progress
 
 GATHER_S = 5.0
-"""How long the stacks of the ranks may take to come."""
+"""How long the stacks of the ranks may take to arrive."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A rank as the others of its node may look at it."""
+    """What other ranks of the node need to inspect a rank."""
 
     rank: int
     node: str
     machine: str
-    """The same for processes that see each other under the same process ids."""
+    """A name that is the same for processes that see each other under the same process ids."""
     pid: int
     descriptor: int
-    """Of its ``Progress``."""
+    """The file descriptor of its ``Progress``."""
 
 
 class Star:
-    """A rank in the middle, and the messages between it and all others; ``tell`` sends to the middle, or to all."""
+    """A center rank, and the messages between it and all others; ``tell`` sends to the center, or from it to all."""
 
     def __init__(self, center: int, rank: int, tell: Callable[[dict[str, Any]], None]) -> None:
         self.center = center
         self.is_center = rank == center
         self.tell = tell
         self.asked_at: float | None = None
-        """When this rank first asked the middle about its suspicion, without an answer since."""
+        """When this rank first asked the center about its suspicion, without an answer since."""
 
     def ask(self, now: float, state: RankState) -> None:
-        """Tell the middle of a suspicion."""
+        """Report a suspicion to the center."""
         if self.asked_at is None:
             self.asked_at = now
         self.tell({"kind": "hang-suspicion", "state": state.as_message()})
 
     def silent_s(self, now: float) -> float:
-        """For how long the middle has not answered."""
+        """For how long the center has not answered, in seconds."""
         return 0.0 if self.asked_at is None else now - self.asked_at
 
 
 class RollCall:
-    """On the rank in the middle of a star: what the others answered, while anybody suspects a hang.
+    """The answers of the other ranks, on the center of a star, while any rank suspects a hang.
 
     ``now`` is always the time that this process has run (``StandstillClock.now``), in seconds.
     """
@@ -71,13 +71,13 @@ class RollCall:
         self._lock = threading.Lock()
 
     def suspect(self, now: float) -> None:
-        """Somebody stands still for long."""
+        """Note that a rank has stood still for long."""
         if self._suspected_at is None:
             self._began_at, self._called_at = now, float("-inf")
         self._suspected_at = now
 
     def hear(self, now: float, message: dict[str, Any]) -> None:
-        """What another rank says."""
+        """Take a message from another rank."""
         with self._lock:
             if message["kind"] == "hang-closed":
                 self._closed.add(int(message["rank"]))
@@ -91,7 +91,7 @@ class RollCall:
             self.suspect(now)
 
     def look(self, now: float, own: RankState) -> list[RankState] | None:
-        """Ask again where it is time to; the states of all ranks if some of them hang."""
+        """Ask again if it is time to; returns the states of all ranks if some of them hang."""
         if self._suspected_at is None:
             return None
         if now - self._suspected_at > 3 * self._every_s:
@@ -104,7 +104,7 @@ class RollCall:
         return states if states is not None and culprits(states) is not None else None
 
     def _states(self, now: float, own: RankState) -> list[RankState] | None:
-        """Of all ranks, once each has answered or is silent for too long."""
+        """The states of all ranks, once each has answered or been silent for too long."""
         states = []
         with self._lock:
             for member in self._members:
@@ -124,9 +124,9 @@ class RollCall:
         return states
 
     def report(self, states: list[RankState], pump: Callable[[], None]) -> HangReport | None:
-        """Gather the stacks of all ranks; ``None`` if one that was silent answers after all.
+        """Gather the stacks of all ranks; ``None`` if a silent rank answers after all.
 
-        ``pump`` lets messages come in for a moment.
+        ``pump`` receives messages for a moment.
         """
         machines = {member.rank: member.machine for member in self._members}
         inspectors = {machines[state.rank]: state.rank for state in reversed(states) if not state.silent}
@@ -158,7 +158,7 @@ class RollCall:
 
 
 def gather(own: Member, members: list[Member], inspect: dict[str, int | None]) -> dict[str, Any]:
-    """This rank's stacks, and what it can tell of the silent ranks of its node that it was asked to look at."""
+    """This rank's stacks, and what it can tell about the silent ranks of its node that it was asked to inspect."""
     stacks: dict[str, str] = {str(own.rank): own_stacks()}
     seen: dict[str, dict[str, Any]] = {}
     for rank, inspector in inspect.items():

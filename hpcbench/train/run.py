@@ -1,4 +1,4 @@
-"""One training run from first to last: setup, clock, stage, train, finalize. The loop itself is in ``loop``."""
+"""One training run from start to end: setup, clock, stage, train, finalize. The loop itself is in ``loop``."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def run_training(
 ) -> int:  # fmt: skip
     """Train, and leave a run folder. Returns the exit code. ``again``: what an earlier attempt left may be put aside.
 
-    ``interrupts`` are entered. ``asked`` is what the job asked for; all ranks first look whether they got it.
+    ``interrupts`` must be entered. ``asked`` is what the job asked for; all ranks first check whether they got it.
 
-    Raises ``InputError`` before anything is written, if the input is bad; ``Aborted`` when the run had to stop.
+    Raises ``InputError`` before anything is written, if the input is bad; ``Aborted`` if the run had to stop.
     """
     timer = PhaseTimer(start=process_start())
     with (
@@ -73,7 +73,7 @@ def run_training(
         except BaseException as error:
             watch.stop()
             ended = explain(what_ended(error) or error, trainer.run)
-            # What breaks here may follow from what another rank has met, which is then written down as the reason.
+            # An error here may be the consequence of one on another rank, which is then recorded as the reason.
             if is_told(ended) or ranks.watcher.reason_from_elsewhere(OTHERS_FIRST_S) is None:
                 end("aborted", if_preempted(ending_of(ended), interrupts, first=trainer.run.is_first))
             raise ended from (None if ended is not error else error.__cause__)
@@ -83,7 +83,7 @@ def run_training(
 
 @contextmanager
 def report_memory_errors() -> Iterator[None]:
-    """Inside it, memory that runs out is a line. Raises ``Aborted``."""
+    """Turn exhausted memory inside the block into an ``Aborted`` with a message of one line."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -94,7 +94,7 @@ def report_memory_errors() -> Iterator[None]:
 
 
 def execute(trainer: Trainer, end: Finalizer) -> int:
-    """The clock, and everything inside it."""
+    """Run the clock, and everything inside it; returns the exit code."""
     run, data = trainer.run, trainer.data
     timed, epoch = run.config.staging.timed, trainer.state.epoch
     drop_caches(run, data.files())
@@ -142,7 +142,7 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
 
 
 def log_power(run: RunContext, rank_metrics: RankMetrics) -> None:
-    """Write power logs from here on, where they are wanted and can be of the whole run."""
+    """Write power logs from here on, if they are wanted and can cover the whole run."""
     if not run.config.measure.power:
         return
     if run.log.resumed:
@@ -165,7 +165,7 @@ def explain(error: BaseException, run: RunContext) -> BaseException:
         advice = f"{resume_advice(run.folder.checkpoints)} where more is free, or {smaller}"
         return Aborted(f"the memory of {where} ran out; {advice if complete(run.folder.checkpoints) else smaller}")
     if isinstance(error, OSError) and error.filename is not None:
-        return Aborted(f"{error.filename}: {error.strerror}; see to it and {resume_advice(run.folder.checkpoints)}")
+        return Aborted(f"{error.filename}: {error.strerror}; fix this and {resume_advice(run.folder.checkpoints)}")
     if isinstance(error, KeyboardInterrupt):
         error = Aborted("signal SIGINT", 130, cause="signal", signal="SIGINT")
     if isinstance(error, Aborted):
@@ -174,21 +174,21 @@ def explain(error: BaseException, run: RunContext) -> BaseException:
 
 
 def ending_of(error: BaseException) -> Ending:
-    """How a run ended that an error ended."""
+    """How a run ended, from the error that ended it."""
     why = cause_of(error)
     agreed = isinstance(error, Aborted) and error.everywhere
     return Ending(cast("Cause", why["cause"]), str(error) or type(error).__name__, why["signal"], agreed=agreed)
 
 
 def ended_elsewhere(watcher: AbortWatcher, reason: str, *, stands_in: bool = False) -> Ending:
-    """How a run ended on a rank that another one, its death or its hang ends; see ``Ending`` for ``stands_in``."""
+    """How a run ended on a rank that another rank's error, death or hang ends; see ``Ending`` for ``stands_in``."""
     return Ending(cast("Cause", watcher.cause), reason, watcher.signal, stands_in=stands_in)
 
 
 def if_preempted(ending: Ending, interrupts: Interrupts, *, first: bool) -> Ending:
-    """``ending``, whose cause is preemption where Slurm says so; the first rank asks, while there is time to write.
+    """``ending``, with preemption as its cause if Slurm says so; the first rank asks, while there is time to write.
 
-    Where a checkpoint has used up the time to write, there is still the margin.
+    If a checkpoint has used up the time to write, there is still the margin.
     """
     asked = first and ending.signal == "SIGTERM" and interrupts.seconds_left() > ASK_S - MARGIN_S
     return replace(ending, cause="preempted") if asked and was_preempted(os.environ, ASK_S) else ending

@@ -69,9 +69,9 @@ def set_up(
     application: Application, config: RunConfig, ranks: Ranks, timer: PhaseTimer, interrupts: Interrupts,
     run_dir: Path | None, *, resume: bool, again: bool = False, watch: HangWatch | None = None,
 ) -> Trainer:  # fmt: skip
-    """A run with all its parts. Bad input raises ``InputError`` on every rank, and leaves nothing behind.
+    """Set up a run with all its parts. Bad input raises ``InputError`` on every rank, and leaves nothing behind.
 
-    ``watch`` is told of every stage that is done, and of the run folder once there is one.
+    ``watch`` learns of every finished stage, and of the run folder once there is one.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     group, launch = ranks.group, ranks.launch
@@ -106,7 +106,7 @@ def set_up(
         lambda: build_optimizer(config, task, model, ranks.device, ranks.precision, capturable=captured)
     )
     reset_peak_memory(ranks.device)
-    asked = as_tree(config)  # before the rate is scaled, which a resumed run does anew
+    asked = as_tree(config)  # before the rate is scaled, which a resumed run does again
     scale_to_batch(config, config.train.local_batch_size * config.train.accumulation * shared.total)
     run = RunContext(
         application=application, config=config, launch=launch, group=group, watcher=ranks.watcher, mesh=mesh,
@@ -128,7 +128,7 @@ def set_up(
 def check_input(
     application: Application, config: RunConfig, ranks: Ranks, training: Any
 ) -> tuple[MeshShape, DataRanks]:
-    """The mesh and its data-parallel ranks. Raises ``InputError`` on all ranks for what cannot be trained so."""
+    """The mesh and its data-parallel ranks. Raises ``InputError`` on all ranks for a run that cannot be trained."""
     launch = ranks.launch
     ranks.together(lambda: check_transform(application, config))
     check_places(config, ranks.group)
@@ -149,7 +149,7 @@ def assemble(
     run: RunContext, data: DataPath, step: TrainingStep, found: checkpoint_io.Checkpoint | None,
     times: CheckpointTimes,
 ) -> Trainer:  # fmt: skip
-    """The trainer with its observers, where the checkpoint ``found`` stood. Raises ``InputError`` for another run's."""
+    """The trainer with its observers, in the state of checkpoint ``found``. Raises ``InputError`` for another run's."""
     measure = run.config.measure
     step_times = StepTimes(run.phases, measure.warmup_steps + measure.profile_steps, run.communication)
     rank_metrics = RankMetrics(run.group, step_times, run.threads, has_simulated_nodes(run.config))
@@ -170,7 +170,7 @@ def assemble(
 
 
 def continue_folder(folder: RunFolder, tables: Sequence[str], step: int) -> None:
-    """Take up the folder of a run at optimizer step ``step``. Raises ``InputError`` where it cannot be written."""
+    """Continue in the folder of a run at optimizer step ``step``. Raises ``InputError`` if it cannot be written."""
     try:
         folder.reserve()
         for table in tables:
@@ -181,7 +181,7 @@ def continue_folder(folder: RunFolder, tables: Sequence[str], step: int) -> None
 
 
 def has_simulated_nodes(config: RunConfig) -> bool:
-    """Whether the nodes that ranks name are pretended ones."""
+    """Whether the nodes that ranks name are simulated."""
     return config.parallel.simulated_nodes is not None and config.parallel.simulated_ranks is None
 
 
@@ -200,7 +200,7 @@ def headline(run: RunContext) -> str:
 
 
 def ranks_of(config: RunConfig, launch: Launch, shape: MeshShape) -> DataRanks:
-    """The data-parallel ranks of the configuration. Raises ``InputError`` where they cannot be formed."""
+    """The data-parallel ranks of the configuration. Raises ``InputError`` if they cannot be formed."""
     simulated, group_size = config.parallel.simulated_ranks, config.train.batchnorm_group_size
     return data_ranks(launch.rank // shape.spatial_size, shape.data, simulated, group_size)
 
@@ -228,7 +228,7 @@ def start_log(
     folder: RunFolder, application: Application, config: RunConfig, rank: int, task: Task,
     found: checkpoint_io.Checkpoint | None,
 ) -> RunLog:  # fmt: skip
-    """The official log up to the start of the initialisation; a resumed one continues where it was."""
+    """The official log up to the start of the initialisation; a resumed log continues where it ended."""
     first = rank == 0
     if found is None:
         log = RunLog(folder.mllog, enabled=first)
@@ -244,18 +244,18 @@ def start_log(
 
 
 def wants_more(config: RunConfig, task: Task, state: State, end: FinishedLog) -> bool:
-    """Whether a run that came to its end is asked to train longer, or to another target; else it lacks its report."""
+    """Whether a run that reached its end is asked to train longer, or to another target; else it lacks its report."""
     return not has_met(config, task, state, end) and not is_over(config, state)
 
 
 def has_met(config: RunConfig, task: Task, state: State, end: FinishedLog) -> bool:
-    """Whether a run that came to its end met the target of ``config``, if only after its last checkpoint."""
+    """Whether a run that reached its end met the target of ``config``, even if only after its last checkpoint."""
     again = end.cause == "target" and config.train.target == end.target
     return again or epochs_to_target(config, task, state) is not None
 
 
 def refuse_complete(folder: RunFolder, config: RunConfig, *, met: bool) -> None:
-    """Raise ``InputError`` for a run that was trained to its end and left everything; ``met``: the target, if any."""
+    """Raise ``InputError`` for a run that reached its end and wrote everything; ``met``: whether it met its target."""
     if not folder.summary.exists():
         return
     summary = folder.read_summary()
@@ -278,7 +278,7 @@ def refuse_complete(folder: RunFolder, config: RunConfig, *, met: bool) -> None:
 
 
 def write_description(run: RunContext, data: DataPath) -> None:
-    """What the run is, in files and in the log: system, versions, hyperparameters."""
+    """Describe the run in files and in the log: system, versions, hyperparameters."""
     log, config, launch = run.log, run.config, run.launch
     accelerators = launch.local_size if run.device.type != "cpu" else 0
     log.seed(run.seed)
@@ -290,7 +290,7 @@ def write_description(run: RunContext, data: DataPath) -> None:
         log.event("spatial_split", list(run.mesh.shape.spatial))
     if config.parallel.simulated_ranks is not None:
         log.event("simulated_ranks", run.data_ranks.total)
-    if config.staging.placement == "replicate":  # else once the shards are known
+    if config.staging.placement == "replicate":  # otherwise logged once the shards are known
         log.hyperparameters(run.task.log_keys(data.steps_per_epoch))
     if config.train.target is not None:
         log.quality_target(config.train.target)

@@ -1,4 +1,4 @@
-"""Training on shards: each node has a part of the training set, and its ranks train on that; all have the rest."""
+"""Training on shards: each node has a part of the training set, on which its ranks train; all have the rest."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from staging.ranks.collective_errors import together
 
 
 def foresee_shards(run: RunContext, data: DataPath, prepared: Prepared, epoch: int) -> None:
-    """Share epochs out by the shards that a staging will make; collective. ``epoch`` epochs are finished.
+    """Share out epochs as the shards that a staging will create require; collective. ``epoch`` epochs are finished.
 
-    Raises ``InputError``, on all ranks, where they cannot be trained on.
+    Raises ``InputError`` on all ranks if the shards cannot be trained on.
     """
     assert data.node_shard is not None
     shards = data.node_shard.foreseen(prepared)
@@ -36,7 +36,7 @@ def foresee_shards(run: RunContext, data: DataPath, prepared: Prepared, epoch: i
 
 
 def read_shards(config: RunConfig, data: DataPath) -> None:
-    """Train on what lies on each node now; collective. Raises ``InputError`` on all ranks."""
+    """Train on the samples that each node has now; collective. Raises ``InputError`` on all ranks."""
     shard = data.node_shard
     assert shard is not None
     local, validation, numbers = together(shard.world, shard.open)
@@ -47,7 +47,7 @@ def read_shards(config: RunConfig, data: DataPath) -> None:
 
 
 def use_shards(data: DataPath, shards: Shards, local: Any, numbers: Indices) -> None:
-    """Train on ``local``, which are the samples ``numbers`` of the whole set, while other nodes train on theirs."""
+    """Train on ``local``, the samples ``numbers`` of the whole set, while other nodes train on theirs."""
     assert data.node_shard is not None
     data.shards, data.training = shards, Shard(local, numbers, len(data.node_shard.numbers))
     data.open_loaders(data.node_shard.config)
@@ -68,14 +68,14 @@ def check_homes(config: RunConfig, shards: Shards) -> None:
 def log_schedule(run: RunContext, steps_per_epoch: int, epoch: int) -> None:
     """Log what depends on the steps of an epoch: with shards their number is that of the fullest node.
 
-    A resumed run whose shards are drawn anew has logged those of its first epoch.
+    A resumed run whose shards are redrawn has already logged those of its first epoch.
     """
     if not (epoch and run.config.staging.reshuffle):
         run.log.hyperparameters(run.task.log_keys(steps_per_epoch))
 
 
 def shared_patterns(names: Sequence[str], sharded: Sequence[str]) -> tuple[str, ...]:
-    """Shell patterns that match those of ``names`` that are not ``sharded``: whole folders where they can."""
+    """Shell patterns for those of ``names`` that are not ``sharded``: whole folders where possible."""
     own = set(sharded)
     others = [name for name in names if name not in own]
     taken = {str(folder) for name in own for folder in PurePosixPath(name).parents}
@@ -89,9 +89,9 @@ def shared_patterns(names: Sequence[str], sharded: Sequence[str]) -> tuple[str, 
 def check_placement(
     application: Application, config: RunConfig, training: Any, nodes: Sequence[int], together: int
 ) -> None:
-    """Raise ``InputError`` where the training set cannot be sharded.
+    """Raise ``InputError`` if the training set cannot be sharded.
 
-    ``nodes`` are those of all ranks, of which ``together`` neighbouring ones share their samples.
+    ``nodes`` are those of all ranks; ``together`` neighbouring ranks share their samples.
     """
     if config.staging.placement == "shard":
         sample_files(application, config, training)
@@ -101,7 +101,7 @@ def check_placement(
 
 
 def reshuffle_shards(run: RunContext, data: DataPath, epoch: int) -> None:
-    """After ``epoch`` epochs, where that is wanted: give samples other nodes; collective."""
+    """After ``epoch`` epochs, move samples to other nodes if that is wanted; collective."""
     shard = data.node_shard
     if shard is None or not run.config.staging.reshuffle or not epoch:
         return

@@ -1,4 +1,4 @@
-"""Shards on simulated nodes: samples get the homes that a staging would give them, while all data stays at hand."""
+"""Shards on simulated nodes: samples get the homes that a staging would give them, while no data move."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from staging.ranks.world import World
 
 
 def places_without_moving(config: RunConfig) -> bool:
-    """Whether samples have homes on nodes only for the order in which the ranks take them."""
+    """Whether samples have homes on nodes only to decide the order in which the ranks take them."""
     return config.staging.placement == "shard" and not config.staging.destination
 
 
 def draw_homes(run: RunContext, data: DataPath, epoch: int) -> None:
-    """After ``epoch`` epochs: where the run has simulated shards, give the samples their homes; collective.
+    """After ``epoch`` epochs, give the samples their homes if the run has simulated shards; collective.
 
-    They are those of a staging before the first epoch and, with ``staging.reshuffle``, of a new draw before each other.
-    Raises ``InputError`` on all ranks for shards that cannot be trained on.
+    The homes are those of a staging before the first epoch and, with ``staging.reshuffle``, of a new draw before each
+    later epoch. Raises ``InputError`` on all ranks for shards that cannot be trained on.
     """
     if not places_without_moving(run.config) or (data.shards is not None and not run.config.staging.reshuffle):
         return

@@ -1,4 +1,4 @@
-"""Staging of slabs: where the ranks that share samples are on several nodes, each node gets the rows that it needs."""
+"""Staging of slabs: if the ranks that share samples are on several nodes, each node gets the rows that it needs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from staging.ranks.world import World
 
 
 def rows_of_node(shape: MeshShape, nodes: Sequence[int], node: int, rows: int) -> Extent:
-    """Of ``rows`` of a sample's first dimension, those from the first to the last that ranks on ``node`` have.
+    """The rows that ranks on ``node`` have, from the first to the last, of ``rows`` of a sample's first dimension.
 
-    ``nodes`` are those of all ranks.
+    ``nodes`` are the nodes of all ranks.
     """
     ranks, inner = shape.spatial[0], shape.spatial_size // shape.spatial[0]
     places = {rank % shape.spatial_size // inner for rank, other in enumerate(nodes) if other == node}
@@ -28,7 +28,7 @@ def rows_of_node(shape: MeshShape, nodes: Sequence[int], node: int, rows: int) -
 
 
 def check_slabs(application: Application, config: RunConfig, shape: MeshShape, task: Task) -> None:
-    """Raise ``InputError`` where slabs were asked for, and samples are not split, or not read, by rows."""
+    """Raise ``InputError`` if slabs were asked for, but samples are not split, or not read, by rows."""
     if not config.staging.slabs:
         return
     if shape.spatial[0] == 1:
@@ -64,7 +64,7 @@ def own_rows(shape: MeshShape, training: Any, world: World) -> Extent:
 
 
 def transform_of_rows(application: Application, config: RunConfig, training: Any, rows: Extent) -> str:
-    """The transform of staging, and behind it one that leaves the other rows out."""
+    """The transform of staging, followed by one that leaves out the other rows."""
     names = application.module("data").npy_inputs(form_of(application, config))
     cut_rows = f"npy-rows:first={rows.start},stop={rows.stop},of={input_shape(training)[1]},names={names}"
     transform = config.staging.transform

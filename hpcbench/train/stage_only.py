@@ -1,4 +1,4 @@
-"""Stages what a run would stage, reports, and ends: how fast the data comes, without the training."""
+"""Stages what a run would stage, reports the figures, and ends: measures staging without training."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from staging.stage import stage
 
 
 def stage_only(application: Application, config: RunConfig, interrupts: Interrupts) -> int:
-    """Bring the dataset of the run to every node, print the figures, and return the exit code.
+    """Stage the run's dataset to every node, print the figures, and return the exit code.
 
-    ``interrupts`` are entered. Raises ``InputError`` on all ranks for bad input, and where ``staging.destination`` is
+    ``interrupts`` must be entered. Raises ``InputError`` on all ranks for bad input, and if ``staging.destination`` is
     not set.
     """
     with connect_ranks(detect(os.environ), config) as ranks:
@@ -36,7 +36,7 @@ def stage_only(application: Application, config: RunConfig, interrupts: Interrup
 
 
 def check(application: Application, config: RunConfig) -> None:
-    """Raise ``InputError`` where there is nothing to stage, or nowhere to."""
+    """Raise ``InputError`` if there is nothing to stage, or no destination."""
     if not config.staging.destination:
         raise InputError("--stage-only needs --staging.destination DIR, a folder on each node")
     check_transform(application, config)

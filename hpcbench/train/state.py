@@ -1,4 +1,4 @@
-"""Where a run stands: what a checkpoint must hold beside model and optimizer."""
+"""The state of a run: what a checkpoint must hold in addition to model and optimizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class State:
     epoch: int = 0
     """Finished epochs."""
     micro_batch: int = 0
-    """Finished micro-batches of the epoch under way; those of simulated ranks count each."""
+    """Finished micro-batches of the current epoch; those of each simulated rank count separately."""
     step: int = 0
     """Optimizer steps so far."""
     samples: int = 0
@@ -25,11 +25,11 @@ class State:
     history: list[dict[str, float]] = field(default_factory=list)
     """One row per evaluation, as in ``epochs.csv``."""
     part_s: float = 0.0
-    """Seconds of training since the last evaluation, of this attempt up to its checkpoint and of those before it."""
+    """Seconds of training since the last evaluation, in this attempt up to its checkpoint and in those before it."""
     epoch_losses: list[list[float]] = field(default_factory=list)
     """Rows of ``steps.csv`` since the last evaluation."""
     averaged: bool = False
-    """Whether batch-norm statistics are averaged over ranks, since the run stands in an evaluation or after one."""
+    """Whether batch-norm statistics are averaged over ranks, since the run is in an evaluation or after one."""
     observers: dict[str, Any] = field(default_factory=dict)
     """States of the observers, by name."""
 

@@ -1,4 +1,4 @@
-"""What a scientific problem tells the training loop: batch preparation, loss, per-sample scores, metrics, log keys."""
+"""What a scientific problem gives the training loop: batch preparation, loss, per-sample scores, metrics, log keys."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Task(ABC):
     def load(self, config: RunConfig) -> None:
         """Read what the task needs from the dataset that ``config`` names, such as statistics.
 
-        Called once, inside the timed region; ``config.data.root`` is where the dataset was staged to.
+        Called once, inside the timed region; ``config.data.root`` is the folder that the dataset was staged to.
         """
 
     def reads_parts(self, training: bool) -> bool:
-        """Whether ``prepare`` makes of a part of the inputs the same as of that part in whole samples.
+        """Whether ``prepare`` gives the same result for a part of the inputs as for that part of whole samples.
 
-        Then a rank that shares samples with others may read its own part of their inputs alone, in training or in
-        evaluation. Targets are whole in any case.
+        Then a rank that shares samples with others may read only its own part of their inputs, in training or in
+        evaluation. Targets are always whole.
         """
         return False
 
@@ -48,7 +48,7 @@ class Task(ABC):
     def forward(self, model: Callable[..., Any], inputs: Tensor, target: Tensor) -> Any:
         """Output of ``model`` for a prepared batch, in training and in evaluation.
 
-        Unless a task says otherwise, ``model(inputs)``; a model that makes its own loss takes ``target``, too.
+        By default ``model(inputs)``; a model that computes its own loss takes ``target``, too.
         """
         return model(inputs)
 
@@ -58,12 +58,12 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, output: Tensor, target: Tensor) -> Tensor:
-        """Scores of each sample, (batch, len(columns)) float64: whatever ``metrics`` needs of it."""
+        """Scores of each sample, (batch, len(columns)) float64: everything that ``metrics`` needs of it."""
 
     def metrics(self, scores: Tensor) -> dict[str, float]:
         """Metrics of the whole set from the scores of all samples, (samples, len(columns)) float64, in sample order.
 
-        Unless a task says otherwise, the mean of every column under the column's name.
+        By default the mean of every column, under the column's name.
         """
         return dict(zip(self.columns, scores.mean(dim=0).tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""Losses, rates and metrics for TensorBoard, where it is installed."""
+"""Writes losses, rates and metrics for TensorBoard, if it is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = "tensorboard"
 
 
 def check_tensorboard(wanted: bool) -> None:
-    """Raise ``InputError`` where it is wanted and not installed."""
+    """Raise ``InputError`` if TensorBoard is wanted but not installed."""
     if wanted and find_spec("tensorboard") is None:
         raise InputError(
             'measure.tensorboard needs TensorBoard, which is not installed; pip install "hpcbench-ml[tensorboard]", '
@@ -24,16 +24,16 @@ def check_tensorboard(wanted: bool) -> None:
 
 
 class TensorBoard(StepObserver):
-    """Writes what the tables of the run get into ``folder``; a resumed run continues there."""
+    """Writes the values of the run's tables into ``folder``; a resumed run continues there."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """``step`` is the last one that is kept of earlier attempts."""
+        """``step`` is the last step that is kept of earlier attempts."""
         from torch.utils.tensorboard import SummaryWriter
 
         self.writer: Any = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def flushed(self, tables: Mapping[str, Sequence[Row]]) -> None:
-        """Loss and learning rate of each step."""
+        """Write the loss and learning rate of each step."""
         for row in tables.get("steps.csv", ()):
             self.writer.add_scalar("train/loss", row["loss"], row["step"])
             self.writer.add_scalar("train/lr", row["lr"], row["step"])
@@ -42,7 +42,7 @@ class TensorBoard(StepObserver):
                 self.writer.add_scalar("train/noise_scale", row["b_simple"], row["step"])
 
     def evaluated(self, row: Row) -> None:
-        """Metrics and throughput at an evaluation."""
+        """Write metrics and throughput at an evaluation."""
         for key, value in row.items():
             if key not in ("epoch", "step", "samples", "lr"):
                 self.writer.add_scalar(f"evaluation/{key}", value, row["step"])
@@ -54,7 +54,7 @@ class TensorBoard(StepObserver):
 
 
 def of_run(parts: ObserverInputs) -> TensorBoard:
-    """Into a folder of the run."""
+    """The observer of a run, which writes into a subfolder of the run folder."""
     return TensorBoard(parts.run.folder.path / FOLDER, parts.resumed_step)
 
 

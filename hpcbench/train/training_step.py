@@ -24,7 +24,7 @@ from hpcbench.train.whole_step import WholeStep
 
 
 class TrainingStep:
-    """Model, optimizer and what adds their gradients over ranks.
+    """The model, the optimizer, and the reducer that sums gradients over ranks.
 
     A step is ``accumulate`` for each of its micro-batches, then ``update``; ``observers`` may be set later.
     """
@@ -44,37 +44,37 @@ class TrainingStep:
         self.run = run
         self.model = model
         self.whole_model = whole_model
-        """The model, or where it is split, sharded or checkpointed, its shapes before that, on the meta device."""
+        """The model, or if it is split, sharded or checkpointed, its shapes before that, on the meta device."""
         self.optimizer = optimizer
         self.reducer = reducer
         self.observers = Observers([])
         self.statistics = RankStatistics(model, run.data_ranks.passes)
         self.max_grad_norm = clipping_outside(run.config.optim)
-        # Then a pass is due also where this rank has no samples for it.
+        # If so, a pass is due even if this rank has no samples for it.
         self.waits_in_pass = run.data_ranks.processes > 1 or parallel.shard_states
         self.callable_model: Any = torch.compile(model, dynamic=False) if train.compile else model
         self.whole_step: WholeStep | None = None
-        """The step as one graph, where it is captured whole: ``accumulate`` keeps its batch, and ``update`` does it."""
+        """The step as one graph, if it is captured whole: ``accumulate`` keeps its batch, and ``update`` runs it."""
         self.graph: GraphedStep | None = None
-        """The forward and backward pass as a graph, where the step is not one."""
+        """The forward and backward pass as a graph, if the step is not one."""
         if whole:
             self.whole_step = WholeStep(self.forward_backward, optimizer, run.device, clip=self.clip)
         elif train.cuda_graph:
             self.graph = GraphedStep(self.forward_backward, run.device)
         self.batch: tuple[Tensor, Tensor] | None = None
-        """Inputs and targets on the device, of a step that is done whole."""
+        """Inputs and targets, on the device, of a step that runs as a whole."""
         self.loss = self.no_loss()
         """This rank's share of the mean loss of the step so far, on the device."""
-        # On the device, since a captured graph would keep a plain number, and the last step may have another weight.
+        # On the device, since a captured graph would freeze a plain number, and the last step may have another weight.
         self.weight = torch.ones((), dtype=run.precision.dtype, device=run.device)
 
     def accumulate(
         self, batch: Batch, loader: Loader, epoch: int, step: int, share: float, *, last: bool, number: int = 0
     ) -> None:
-        """Add the gradients of a micro-batch of step ``step``, whose samples are the ``share`` of the step's.
+        """Add the gradients of a micro-batch of step ``step``, which has the fraction ``share`` of the step's samples.
 
-        The ``last`` one of a step sends gradients while its backward pass goes on. ``number`` is the simulated rank
-        of this process, from 0, whose batch it is.
+        The ``last`` one of a step sends gradients during its backward pass. ``number`` is the simulated rank of this
+        process, counted from 0, that the batch belongs to.
         """
         run = self.run
         self.statistics.use(number)
@@ -99,7 +99,7 @@ class TrainingStep:
     def forward_backward(self, inputs: Tensor, target: Tensor) -> Tensor:
         """Add the gradients of the weighted mean loss of a batch; returns that loss."""
         output = self.forward(inputs, target)
-        # No samples have no mean; the pass itself is for the ranks that share batch-norm statistics.
+        # Without samples there is no mean; the pass is made for the ranks that share batch-norm statistics.
         loss = self.run.task.loss(output, target) * self.weight if len(inputs) else output.sum()
         self.run.precision.backward(loss)
         return loss.detach()
@@ -107,18 +107,18 @@ class TrainingStep:
     def forward(self, inputs: Tensor, target: Tensor) -> Tensor:
         """The model's output in the run's precision, as float32 (float64 in a float64 run).
 
-        Inputs are this rank's part of samples, of which the output is whole.
+        Inputs are this rank's part of the samples; the output is that of whole samples.
         """
         with self.run.precision.autocast():
             output: Tensor = self.run.task.forward(self.callable_model, self.run.precision.as_input(inputs), target)
         return output.to(self.run.precision.dtype)
 
     def update(self, info: StepInfo) -> None:
-        """Reduce what is left of the gradients, clip them, set the rate, and step."""
+        """Reduce the remaining gradients, clip them, set the rate, and step."""
         if self.whole_step is not None:
             self.run_whole_step(info, self.whole_step)
             return
-        with self.run.phases.phase("compute"):  # which the messages in it pause
+        with self.run.phases.phase("compute"):  # its messages pause this phase
             self.reducer.finish()
         self.observers.before_update(info)
         with self.run.phases.phase("optimizer"), self.reducer.record_norms():
@@ -131,9 +131,9 @@ class TrainingStep:
         self.loss = self.no_loss()
 
     def run_whole_step(self, info: StepInfo, whole: WholeStep) -> None:
-        """The passes over the batch and the optimizer's step as one, all of it computing.
+        """Run the passes over the batch and the optimizer's step as one, all in phase ``compute``.
 
-        No observer is called within it: one that needs that (``looks_at_gradients``) keeps the step from being whole.
+        No observer is called within it; one that needs this (``looks_at_gradients``) keeps the step from being whole.
         """
         assert self.batch is not None
         with self.run.phases.phase("compute"):
@@ -143,7 +143,7 @@ class TrainingStep:
         self.loss = self.no_loss()
 
     def clip(self) -> None:
-        """Bound the gradients, unless the optimizer clips by itself, or nobody."""
+        """Clip the gradients, unless the optimizer clips them itself or no clipping is asked for."""
         if self.max_grad_norm:
             self.run.precision.unscale(self.optimizer)
             clip_gradients(self.model.parameters(), self.max_grad_norm)

@@ -1,8 +1,8 @@
-"""What an optimizer with trust ratios (LARS, LAMB) does to each layer while a run trains.
+"""Records what an optimizer with trust ratios (LARS, LAMB) does to each layer while a run trains.
 
-Of a recorded step: the rate of the step, and of each layer its trust ratio, the norm of its weights before the step and
-the norm of their change. All stay on the device until ``flush``; the change needs a copy of the weights during such a
-step.
+A recorded step gives its rate and, for each layer, the trust ratio, the norm of the weights before the step and the
+norm of their change. All values stay on the device until ``flush``; the change needs a copy of the weights during such
+a step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hpcbench.train.measurement import Measurement, ObserverInputs
 from hpcbench.train.observers import Row, StepInfo, StepObserver
 
 COLUMNS = ("epoch", "step", "layer", "lr", "trust_ratio", "weight_norm", "update_norm")
-"""Of ``trust_ratios.csv``."""
+"""Columns of ``trust_ratios.csv``."""
 
 
 class TrustRatios(StepObserver):
@@ -30,7 +30,7 @@ class TrustRatios(StepObserver):
         self.every = every
         self.names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         self.before: list[tuple[list[Tensor], list[Tensor], Tensor]] = []
-        """Of parts of the parameters: these, copies of what of them lies here, and the squares of their norms."""
+        """For each bucket: its parameters, copies of their parts on this rank, and the squares of their norms."""
         self.pending: list[tuple[StepInfo, list[str], Tensor]] = []
 
     def before_optimizer(self, info: StepInfo) -> None:
@@ -44,7 +44,7 @@ class TrustRatios(StepObserver):
                     self.before.append((updated[part], copies, squares_of(copies, updated[part])))
 
     def after_optimizer(self, info: StepInfo, loss: Tensor) -> None:
-        """Keep what was asked for."""
+        """Keep the ratios and norms, on the device, if the step is recorded."""
         if not self.optimizer.record:
             return
         norms: dict[Tensor, Tensor] = {}
@@ -71,12 +71,12 @@ class TrustRatios(StepObserver):
 
 
 def squares_of(tensors: list[Tensor], parameters: list[Tensor]) -> Tensor:
-    """Squared norms of whole tensors, of which ``tensors`` are the parts of this rank, cut as ``parameters`` are."""
+    """Squared norms of whole tensors; ``tensors`` are this rank's parts of them, cut as ``parameters`` are."""
     return summed_over_shards(squared_norms(tensors), parameters[0])
 
 
 def of_run(parts: ObserverInputs) -> TrustRatios:
-    """Of the layers of the model."""
+    """The observer of a run, for the layers of its model."""
     step = parts.step
     return TrustRatios(step.optimizer.optimizer, step.model, parts.run.config.train.trust_ratios_every)
 

@@ -1,4 +1,4 @@
-"""What the steps after the warm-up take: tells ``StepTimes`` of each."""
+"""Measures what the steps after the warm-up take: reports each to ``StepTimes``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from hpcbench.train.observers import StepInfo, StepObserver
 
 
 class WarmSteps(StepObserver):
-    """What the steps after the warm-up take."""
+    """Measures what the steps after the warm-up take."""
 
     def __init__(self, times: StepTimes) -> None:
         self.times = times
 
     def begin(self) -> None:
-        """As of ``StepTimes``."""
+        """As in ``StepTimes``."""
         self.times.begin()
 
     def after_step(self, info: StepInfo) -> None:
@@ -22,7 +22,7 @@ class WarmSteps(StepObserver):
         self.times.step(info.step_samples)
 
     def end(self) -> None:
-        """As of ``StepTimes``."""
+        """As in ``StepTimes``."""
         self.times.end()
 
 

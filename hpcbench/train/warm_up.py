@@ -1,4 +1,4 @@
-"""Compiles, captures and selects kernels on made-up samples before the clock starts, and leaves no trace of it.
+"""Compiles, captures and selects kernels on made-up samples before the clock starts, and leaves no trace.
 
 The rules allow this, since no data of the benchmark are touched. Afterwards model, optimizer, statistics and random
 numbers are what they were.
@@ -29,14 +29,14 @@ from hpcbench.train.training_step import TrainingStep
 
 
 def is_due(config: RunConfig, device: torch.device) -> bool:
-    """Whether the first steps would do more than steps do: compile, capture, or try kernels."""
+    """Whether the first steps would do more than later ones: compile, capture, or try kernels."""
     return config.train.compile or config.train.cuda_graph or device.type != "cpu"
 
 
 def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None:
-    """Make passes of every batch size of the run; collective where a pass is. Returns the seconds that it took.
+    """Make passes of every batch size of the run; collective if a pass is. Returns the seconds that it took.
 
-    ``None`` where the application does not tell the shapes of a batch (its module ``shapes``): nothing is done then,
+    ``None`` if the application does not give the shapes of a batch (its module ``shapes``): nothing is done then,
     and the first steps compile within the scored time.
     """
     if not run.application.has("shapes"):
@@ -52,11 +52,11 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
         run.phases.phase("init"),
         torch.random.fork_rng(devices=devices, device_type=run.device.type if devices else "cuda"),
     ):
-        # Sharded gradients that were not sent stay where nobody drops them.
+        # Sharded gradients that are not sent would stay where nothing drops them.
         step.reducer.enabled = run.config.parallel.shard_states
         for size in sizes_of_all(run.group, data.batch_sizes(), empty=step.waits_in_pass):
             for _ in range(WARMUP_STEPS + 1):
-                with run.phases.steps():  # compiled code is for messages that are recorded, or that are not
+                with run.phases.steps():  # code is compiled either with or without recorded messages
                     training_pass(run, step, size, data.training_loader)
         for size in sizes_of_all(run.group, data.evaluation_batch_sizes(), empty=run.config.parallel.shard_states):
             evaluation_pass(run, step, size, data.validation_loader)
@@ -77,7 +77,7 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
 
 
 def sizes_of_all(group: Group, own: set[int], *, empty: bool) -> list[int]:
-    """Batch sizes of any rank, largest first, so that all make as many passes; 0 where they make ``empty`` ones, too.
+    """Batch sizes of all ranks, largest first, so that all make as many passes; 0 only if they make ``empty`` ones.
 
     Collective: passes may wait for those of other ranks, whose last batch may have another size.
     """
@@ -86,7 +86,7 @@ def sizes_of_all(group: Group, own: set[int], *, empty: bool) -> list[int]:
 
 
 def training_pass(run: RunContext, step: TrainingStep, samples: int, loader: Loader) -> None:
-    """Forward and backward pass of a made-up batch; with the optimizer's step, where one graph holds both."""
+    """Forward and backward pass of a made-up batch; with the optimizer's step, if one graph holds both."""
     inputs, target = made_up(run, samples, loader)
     set_sample_keys(step.model, sample_keys(run.seed, 0, torch.arange(samples)))
     step.weight.fill_(1)
@@ -98,20 +98,20 @@ def training_pass(run: RunContext, step: TrainingStep, samples: int, loader: Loa
 
 
 class OptimizerState:
-    """The tensors that an optimizer keeps, as they were; those made since then were zero, and stay in place."""
+    """A copy of the tensors that an optimizer keeps; those made later started at zero, and stay in place."""
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
         self.before = {id(tensor): tensor.clone() for tensor in self.tensors()}
 
     def tensors(self) -> Iterator[Tensor]:
-        """Momenta, moments and counts of steps of all parameters."""
+        """Momenta, moments and step counts of all parameters."""
         states = self.optimizer.state.values()
         return (value for state in states for value in state.values() if isinstance(value, Tensor))
 
     @torch.no_grad()
     def put_back(self) -> None:
-        """Into the same memory, since a captured step knows no other."""
+        """Restore the tensors in the same memory, since a captured step uses no other."""
         for tensor in self.tensors():
             if id(tensor) in self.before:
                 tensor.copy_(self.before[id(tensor)])
@@ -131,7 +131,7 @@ def evaluation_pass(run: RunContext, step: TrainingStep, samples: int, loader: L
 def made_up(run: RunContext, samples: int, loader: Loader) -> tuple[Tensor, Tensor]:
     """Inputs and targets of a batch as model and loss take them: uniform or zeros.
 
-    Inputs are this rank's part, cut out of whole samples where ``loader`` reads these: compiled code is for one layout.
+    Inputs are this rank's part, cut out of whole samples if ``loader`` reads these: compiled code is for one layout.
     """
     inputs, goal = whole_batch(run.application, run.config, samples, run.device)
     part = own_part(run.precision.as_input(inputs), run.mesh.axes)
@@ -155,7 +155,7 @@ def as_read(batch: Tensor) -> Tensor:
 
 
 def try_optimizer(config: RunConfig, model: nn.Module, device: torch.device) -> None:
-    """A step of an optimizer like the run's, on copies of a few parameters, so that its kernels are compiled."""
+    """Take a step of an optimizer like the run's, on copies of a few parameters, so that its kernels are compiled."""
     if config.parallel.shard_states:
         return
     kinds = parameter_kinds(model)

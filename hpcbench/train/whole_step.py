@@ -1,4 +1,4 @@
-"""A whole training step as one function of its batch, and where the device can, as one captured graph."""
+"""A whole training step as one function of its batch and, if the device can, as one captured graph."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hpcbench.train.cuda_graph import GraphedStep, Step
 def captures_whole_step(config: RunConfig, processes: int, passes: int, *, observed: bool) -> bool:
     """Whether ``train.cuda_graph`` captures the optimizer's step too: one pass per step, on one process.
 
-    Otherwise only forward and backward pass are captured, and also where something needs the gradients between them
-    and the optimizer: a measurement (``observed``) or a gradient scaler.
+    Otherwise only the forward and backward pass are captured, as they also are if something needs the gradients before
+    the optimizer does: a measurement (``observed``) or a gradient scaler.
     """
     train = config.train
     one = processes == 1 and passes == 1 and not config.parallel.shard_states
@@ -33,17 +33,17 @@ class Steps(Protocol):
         """Drop the gradients."""
 
     def step(self) -> object:
-        """Change the parameters by their gradients."""
+        """Update the parameters with their gradients."""
 
 
 class WholeStep:
     """Forward and backward pass, clipping and the optimizer's step of one batch, without the host between them.
 
-    ``gradients(inputs, target) -> loss`` adds the gradients of a batch, ``clip()`` bounds them, where that is outside
-    the optimizer. It is for one process and one micro-batch per step: nothing within may wait for another rank or for
-    the host. With ``capture`` the optimizer is made ``capturable`` (its rate is a tensor on the device), and a gradient
-    scaler works only with optimizers that look at the overflow themselves (fused ones, and the layer-wise). Gradients
-    are dropped first, and so need neither zeroing nor adding; after a replay ``parameter.grad`` says nothing.
+    ``gradients(inputs, target) -> loss`` adds the gradients of a batch; ``clip()`` clips them, if the optimizer does
+    not. It is for one process and one micro-batch per step: nothing within may wait for another rank or for the host.
+    With ``capture`` the optimizer must be made ``capturable`` (its rate is a tensor on the device), and a gradient
+    scaler works only with optimizers that check for overflow themselves (fused ones, and the layer-wise). Gradients
+    are dropped first, and so need neither zeroing nor adding; after a replay ``parameter.grad`` is meaningless.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class WholeStep:
         return self.run(*batch)
 
     def eager(self, *batch: Tensor) -> Tensor:
-        """The step, operation by operation."""
+        """Run the step, operation by operation."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.gradients(*batch)
         if self.clip is not None:

@@ -1,4 +1,4 @@
-"""A block of an array that lies in C order in a file, read without most of what is around it."""
+"""Reads a block of an array stored in C order in a file, without most of the bytes around it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from staging.errors import DataError
 from staging.formats.reading import reading
 
 PIECE = 1 << 20
-"""Bytes that are read at a time where somebody watches: a core's cache has them still when they are looked at."""
+"""Bytes per read if an observer watches: they are still in a core's cache when it checks them."""
 SMALLEST_GAP = 4096
-"""Bytes that are worth leaving out: less is in the same page, and costs more calls than it saves."""
+"""The smallest gap worth leaving out: less is in the same page, and costs more calls than it saves."""
 
 
 def read_block(
@@ -26,14 +26,14 @@ def read_block(
 ) -> NDArray[Any]:
     """The ``block`` of an array of ``shape`` that begins at byte ``start`` of the open ``file``, in C order.
 
-    ``block`` has slices of step 1 for the first dimensions; those that it leaves out are whole. Raises ``DataError``
-    of ``path`` where the file ends before the block does, and ``OSError`` where it cannot be read.
+    ``block`` has slices of step 1 for the first dimensions; dimensions that it leaves out are whole. Raises
+    ``DataError`` naming ``path`` if the file ends before the block does, and ``OSError`` if it cannot be read.
     """
     whole = [range(size) for size in shape]
     wanted = [range(*part.indices(size)) for part, size in zip(block, shape, strict=False)] + whole[len(block) :]
     strides = [prod(shape[dim + 1 :]) * dtype.itemsize for dim in range(len(shape))]
     gaps = [(size - len(part)) * stride for size, part, stride in zip(shape, wanted, strides, strict=True)]
-    # The last dimension in which runs of bytes are left out; further ones are read whole, and cut in memory.
+    # The last dimension in which runs of bytes are left out; later ones are read whole and cut in memory.
     last = max((dim for dim, gap in enumerate(gaps) if gap >= SMALLEST_GAP), default=0)
     read = wanted[: last + 1] + whole[last + 1 :]
     array = np.empty([len(part) for part in read], dtype)
@@ -48,7 +48,7 @@ def read_block(
 
 
 def fill(file: int, path: Path, view: memoryview, offset: int) -> None:
-    """Fill ``view`` with the bytes of the open ``file`` from ``offset`` on; ``DataError`` of ``path`` if it ends."""
+    """Fill ``view`` with the bytes of the open ``file`` from ``offset`` on; ``DataError`` for ``path`` if it ends."""
     feed = reading(file, path, offset, len(view))
     most = len(view) if feed is None else PIECE
     done = 0

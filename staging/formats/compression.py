@@ -1,4 +1,4 @@
-"""Whole-file gzip (RFC 1952) in memory: libdeflate where its package is installed, zlib otherwise."""
+"""Whole-file gzip (RFC 1952) in memory: libdeflate if its package is installed, zlib otherwise."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SMALLEST = 18  # bytes of header and trailer
 LARGEST_EXPANSION = 1032  # a deflate stream holds at most 258 bytes per 2 bits
 PIECE = 1 << 16
 SPARE_MEMBERS = 16
-"""Members without content that a file may have beyond those with some. Block-wise gzip ends with one."""
+"""Empty members that a file may have beyond its number of members with content. Block-wise gzip ends with one."""
 
 
 def gzip_bytes(data: Buffer, level: int = 6) -> bytes | bytearray:
-    """Compress ``data`` to one gzip member without time stamp or name, so that the same data gives the same bytes."""
+    """Compress ``data`` to one gzip member without time stamp or name, so that the same data give the same bytes."""
     if libdeflate is not None:
         return bytearray(libdeflate.gzip_compress(data, level))
     return zlib.compress(data, level, wbits=31)
@@ -47,7 +47,7 @@ def gunzip(data: Buffer, path: object, most: int | None = None) -> bytes | bytea
     """Decompress all gzip members in ``data``, the content of ``path``; every member's CRC-32 and size are checked.
 
     Raises ``DataError`` when ``data`` is not gzip, damaged, cut short, or followed by anything that is not gzip, and
-    ``TooLargeError`` as soon as it has grown beyond ``most`` bytes, whatever its trailer says.
+    ``TooLargeError`` as soon as the output has grown beyond ``most`` bytes, whatever the trailer says.
     """
     if bytes(data[:2]) != MAGIC:
         raise DataError(
@@ -58,7 +58,7 @@ def gunzip(data: Buffer, path: object, most: int | None = None) -> bytes | bytea
 
 
 def largest_gzip(plain: int) -> int:
-    """The most bytes that ``plain`` bytes take as gzip: stored as they are, in blocks, behind a header with a name."""
+    """The most bytes that ``plain`` bytes take as gzip: stored uncompressed, in blocks, after a header with a name."""
     return plain + plain // 1000 + PIECE
 
 
@@ -96,12 +96,12 @@ def _occurs(number: int, data: memoryview) -> bool:
 
 
 def _has_usual_header(data: memoryview) -> bool:
-    """Whether a header is plain or holds a file name only. libdeflate does not check the checksum of another one."""
+    """Whether a header is plain or holds only a file name. libdeflate does not check the checksum of other headers."""
     return len(data) >= SMALLEST and data[2:3] == DEFLATE and data[3] in (0, FILE_NAME)
 
 
 def _all_members(data: memoryview, path: object, most: int | None) -> bytes:
-    """Decompress member by member with zlib, which tells where a member ends and roughly where it is damaged."""
+    """Decompress member by member with zlib, which says where a member ends and roughly where it is damaged."""
     plain = _Plain(path, most)
     offset, spare = 0, SPARE_MEMBERS
     while offset < len(data):
@@ -126,7 +126,7 @@ class _Plain:
         self.bytes = 0
 
     def take(self, member: Any, piece: memoryview) -> None:
-        """Decompress a piece, but no more than a byte beyond what is taken."""
+        """Decompress a piece, but to no more than one byte beyond the limit."""
         room = 0 if self._most is None else self._most - self.bytes + 1  # 0: as much as there is
         self.pieces.append(member.decompress(piece, room))
         self.bytes += len(self.pieces[-1])

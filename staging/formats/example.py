@@ -20,7 +20,7 @@ Feature = list[memoryview] | npt.NDArray[Any]
 BYTES, FLOAT, INT64 = 1, 2, 3
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 MOST_FIELDS = 1 << 18
-"""Fields, and packed integers, of an Example that are decoded; it takes less than a second."""
+"""The most fields and packed integers of an Example that are decoded, which takes less than a second."""
 
 
 def encode_example(features: Mapping[str, Buffer | Sequence[Buffer] | npt.NDArray[Any]]) -> bytes:
@@ -39,9 +39,9 @@ def encode_example(features: Mapping[str, Buffer | Sequence[Buffer] | npt.NDArra
 def decode_example(data: Buffer, path: object = "tf.train.Example") -> dict[str, Feature]:
     """Decode to features by name: a list of memoryviews into ``data``, a float32 (n,) array or an int64 (n,) array.
 
-    Packed and unpacked numbers are read and unknown fields skipped. Raises ``DataError`` naming ``path`` where a
-    length or tag does not fit into what is there, and for more than ``MOST_FIELDS`` of them, since millions take
-    minutes. A feature without a value is an empty list.
+    Packed and unpacked numbers are read and unknown fields skipped. Raises ``DataError`` naming ``path`` if a
+    length or tag does not fit the data, and for more than ``MOST_FIELDS`` fields and packed integers, since millions
+    take minutes. A feature without a value is an empty list.
     """
     found: dict[str, Feature] = {}
     message = _Message(memoryview(data), iter(range(MOST_FIELDS)))
@@ -108,7 +108,7 @@ class _Message:
         self.budget = budget
 
     def fields(self) -> Iterator[tuple[int, int, memoryview, int]]:
-        """Each field: its number, wire type, bytes, and value where it is a varint."""
+        """Each field: its number, wire type, bytes, and value if it is a varint."""
         data, offset = self.data, 0
         while offset < len(data):
             self.spend()
@@ -139,7 +139,7 @@ class _Message:
         )
 
     def spend(self) -> None:
-        """Count one more field, or packed integer."""
+        """Count one more field or packed integer."""
         if next(self.budget, None) is None:
             raise _Malformed(f"it has more than {MOST_FIELDS} fields")
 

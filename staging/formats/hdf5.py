@@ -1,4 +1,4 @@
-"""HDF5 files: one dataset read as far as it is needed, a few datasets written, every problem told in one line."""
+"""HDF5 files: reads a dataset as far as needed, writes a few datasets, and reports every problem in one line."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from staging.formats.regular import MOST_BYTES, opened, read_at_most
 AGAIN = "copy it again, or remove it from the set"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MOST_DATASETS = 1000
-"""Datasets of a file that are looked at."""
+"""The most datasets of a file that are examined."""
 MOST_LINKS = 8
 WHOLE_PIECE = 64 << 20
-"""Bytes that are read at a time where a whole file is."""
+"""Bytes per read of a whole file."""
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError)
 WRITTEN_FORM = ("earliest", "v110")  # readable by every HDF5 since 1.8
 KINDS = {"f": "floating point", "i": "integer", "u": "unsigned integer", "b": "boolean"}
@@ -47,12 +47,12 @@ def read_dataset(
 ) -> npt.NDArray[Any]:
     """Read dataset ``key`` of ``path``, or the ``selection`` of it, in the machine's byte order.
 
-    ``file`` is ``path`` where ``open_hdf5`` has it open already, which saves as much time as reading a small dataset.
-    ``shape`` is what the whole dataset must have (``None`` for any length of an axis) and ``dtype_kind`` the kinds of
-    NumPy type that are accepted, such as ``"f"`` or ``"iu"``. Where ``shape`` leaves a length open, no more than
-    ``most`` bytes are read. Raises ``DataError`` with what was found and what was expected when the file is missing,
-    not a regular file, truncated or not HDF5, or the dataset is missing, of another form or size, in another file, or
-    damaged.
+    ``file`` is ``path`` if ``open_hdf5`` has opened it already, which saves as much time as reading a small dataset.
+    ``shape`` is the shape that the whole dataset must have (``None`` for any length of an axis) and ``dtype_kind`` the
+    kinds of NumPy type that are accepted, such as ``"f"`` or ``"iu"``. If ``shape`` leaves a length open, no more than
+    ``most`` bytes are read. Raises ``DataError`` with what was found and what was expected if the file is missing,
+    not a regular file, truncated or not HDF5, or if the dataset is missing, of another form or size, in another file,
+    or damaged.
     """
     with open_hdf5(path) if file is None else nullcontext(file) as open_file:
         try:
@@ -69,8 +69,8 @@ def read_dataset(
 def check_whole(path: Path, most: int) -> None:
     """Read every dataset of ``path`` to its end, in pieces. Raises ``DataError`` for the first thing wrong with it.
 
-    That is, beside what ``read_dataset`` refuses: datasets of more than ``most`` bytes together, and bytes behind the
-    end of what HDF5 wrote.
+    In addition to what ``read_dataset`` refuses, that includes datasets of more than ``most`` bytes together, and bytes
+    after the end of what HDF5 wrote.
     """
     with open_hdf5(path) as file:
         try:
@@ -98,7 +98,7 @@ def write_datasets(path: Path, arrays: Mapping[str, npt.ArrayLike], compression:
             for key in sorted(arrays):
                 array = np.asarray(arrays[key])
                 file.create_dataset(key, data=array, compression=compression if array.ndim else None, track_times=False)
-    except (OSError, RuntimeError) as error:  # HDF5 tells of a full disk only in the text of a RuntimeError
+    except (OSError, RuntimeError) as error:  # HDF5 reports a full disk only in the text of a RuntimeError
         code = re.search(r"errno = (\d+)", str(error))
         if code is None:
             raise
@@ -131,8 +131,8 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """``path`` open for reading. Raises ``DataError`` unless it is a regular file that HDF5 can open."""
     with opened(path) as descriptor:
         try:
-            # By its descriptor: whatever stands under the name by now, this is a regular file.
-            # Without locks, since a set is only read and shared filesystems often refuse them.
+            # By its descriptor: whatever has the name by now, this is a regular file.
+            # Without locks, since a dataset is only read and shared filesystems often refuse locks.
             file = h5py.File(f"/proc/self/fd/{descriptor.fileno()}", "r", locking=False)
         except DAMAGE as error:
             reason = str(error)
@@ -144,7 +144,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
 
 
 def _find(path: Path, file: h5py.File, key: str) -> h5py.Dataset:
-    """Dataset ``key``, whose data are in this file and not behind a link to another."""
+    """Dataset ``key``, whose data are in this file and not in another that a link leads to."""
     try:
         refuse_links(path, file, key)
         dataset = file[key]
@@ -159,14 +159,14 @@ def _find(path: Path, file: h5py.File, key: str) -> h5py.Dataset:
 
 
 def refuse_other_files(path: Path, key: str, dataset: h5py.Dataset) -> None:
-    """Raise ``DataError`` where the data of a dataset lie in other files: HDF5 would open any, and wait for a pipe."""
+    """Raise ``DataError`` if a dataset's data are in other files: HDF5 would open any, and wait for a pipe."""
     properties = dataset.id.get_create_plist()
     if properties.get_layout() == h5py.h5d.VIRTUAL or properties.get_external_count():
         raise DataError(path, f"dataset '{key}' has its data in other files", "write it again as one file")
 
 
 def refuse_links(path: Path, file: h5py.File, key: str, depth: int = 0) -> None:
-    """Raise ``DataError`` where the way to ``key`` leads through a link to another file, or has no end."""
+    """Raise ``DataError`` if the path to ``key`` leads through a link to another file, or never ends."""
     names = [name for name in key.split("/") if name not in ("", ".")]
     for number in range(1, len(names) + 1):
         name = "/".join(names[:number])
@@ -185,7 +185,7 @@ def refuse_links(path: Path, file: h5py.File, key: str, depth: int = 0) -> None:
 def read_selected(path: Path, key: str, dataset: h5py.Dataset, selection: Selection | None) -> npt.NDArray[Any]:
     """The ``selection`` of a dataset, or all of it. Raises ``DataError``, and one of ``DAMAGE``.
 
-    What lies in one piece is read from there, without the library: it can be checked on the way.
+    Contiguous data are read directly, without the library, so that they can be checked on the way.
     """
     slices = [part for part in selection or () if isinstance(part, slice) and part.step in (None, 1)]
     is_of_slices = len(slices) == len(selection or ())
@@ -195,13 +195,13 @@ def read_selected(path: Path, key: str, dataset: h5py.Dataset, selection: Select
     filters = set(filters_of(dataset))
     if h5py.h5z.FILTER_DEFLATE not in filters:
         reading_file(path)
-    if filters <= {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}:  # what these make is as large as before
+    if filters <= {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}:  # their output is as large as their input
         return read_by_library(dataset, slices) if is_of_slices else np.asarray(dataset[selection])
     return read_chunks(path, key, dataset, slices) if is_of_slices else read_chunks(path, key, dataset, ())[selection]
 
 
 def is_plain(dataset: h5py.Dataset) -> bool:
-    """Whether the values of a dataset lie in a file on a disk as NumPy has them in memory, in one piece."""
+    """Whether a dataset's values are in a file on disk, in one piece, as NumPy has them in memory."""
     kind = dataset.dtype.kind in "fiu" and dataset.id.get_type() == h5py.h5t.py_create(dataset.dtype)
     return bool(kind and dataset.shape and dataset.id.get_offset() is not None and is_on_disk(dataset))
 
@@ -217,11 +217,11 @@ def _check_size(path: Path, key: str, dataset: h5py.Dataset, selection: Selectio
 
 
 def _check_end(path: Path) -> None:
-    """Raise ``DataError`` for bytes behind the end of file that the superblock says (HDF5 file format 3.0, II.A)."""
+    """Raise ``DataError`` for bytes after the end of file that the superblock states (HDF5 file format 3.0, II.A)."""
     with opened(path) as file:
         head, size = read_at_most(file, 96), os.fstat(file.fileno()).st_size
     version, modern = head[8], head[8] >= 2
-    if bytes(head[:8]) != SIGNATURE or head[9 if modern else 13] != 8:  # behind a user block, or of other offsets
+    if bytes(head[:8]) != SIGNATURE or head[9 if modern else 13] != 8:  # after a user block, or of other offsets
         return
     start = 12 if modern else 24 + 4 * (version == 1)
     base, end = (int.from_bytes(head[at : at + 8], "little") for at in (start, start + 16))

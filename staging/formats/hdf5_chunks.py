@@ -1,6 +1,6 @@
-"""Chunks of an HDF5 dataset that are compressed with deflate, decompressed here and never beyond the size of a chunk.
+"""Decompresses deflate-compressed chunks of an HDF5 dataset, and never beyond the size of a chunk.
 
-HDF5's own filter follows a stream to wherever it grows (``H5Z__filter_deflate``). Filters are undone in the reverse
+HDF5's own filter follows a stream however far it grows (``H5Z__filter_deflate``). Filters are undone in the reverse
 order of the pipeline, except those that a chunk's mask leaves out (HDF5 file format specification 3.0, III.A.1).
 """
 
@@ -32,13 +32,13 @@ DAMAGED = (zlib.error, ValueError) + (() if libdeflate is None else (libdeflate.
 
 
 def filters_of(dataset: h5py.Dataset) -> list[int]:
-    """Numbers of the filters that chunks went through when they were written, in this order."""
+    """Numbers of the filters that chunks went through when they were written, in that order."""
     properties = dataset.id.get_create_plist()
     return [int(properties.get_filter(place)[0]) for place in range(properties.get_nfilters())]
 
 
 def is_on_disk(dataset: h5py.Dataset) -> bool:
-    """Whether HDF5 reads the file by a descriptor, which ``get_vfd_handle`` gives then; else it is in memory."""
+    """Whether HDF5 reads the file by a descriptor, which ``get_vfd_handle`` then returns; else it is in memory."""
     return bool(dataset.file.driver == "sec2")
 
 
@@ -50,8 +50,8 @@ def has_deflated_chunks(dataset: h5py.Dataset) -> bool:
 def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence[slice]) -> NDArray[Any]:
     """The ``selection``, slices of step 1 for the first dimensions, of a ``dataset`` of deflated chunks.
 
-    Raises ``DataError`` naming ``path`` and ``key`` for other filters than shuffle and deflate, and for a chunk that
-    is damaged, or larger than the array by far. Raises what h5py does where HDF5 cannot find a chunk.
+    Raises ``DataError`` naming ``path`` and ``key`` for filters other than shuffle and deflate, and for a chunk that
+    is damaged, or far larger than the array. Raises what h5py raises if HDF5 cannot find a chunk.
     """
     pipeline, chunks, dtype = filters_of(dataset), dataset.chunks, dataset.dtype
     if not has_deflated_chunks(dataset):
@@ -81,8 +81,8 @@ def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence
 def read_by_library(dataset: h5py.Dataset, selection: Sequence[slice]) -> NDArray[Any]:
     """The ``selection``, slices of step 1 for the first dimensions, of a ``dataset`` without deflate.
 
-    At most ``MOST_CHUNKS`` chunks at a time, so that small chunks take no more memory than large ones. Raises what h5py
-    does.
+    Reads at most ``MOST_CHUNKS`` chunks at a time, so that small chunks take no more memory than large ones. Raises
+    what h5py raises.
     """
     wanted = _ranges(dataset.shape, selection)
     if not dataset.chunks or prod(_chunks_of(wanted, dataset.chunks)) <= MOST_CHUNKS:
@@ -97,7 +97,7 @@ def read_by_library(dataset: h5py.Dataset, selection: Sequence[slice]) -> NDArra
 
 
 def _in_parts(wanted: list[range], chunks: Sequence[int]) -> Iterator[list[range]]:
-    """Cut along borders of chunks, in halves of the dimension with most of them."""
+    """Cut along chunk borders, halving the dimension with the most chunks."""
     counts = _chunks_of(wanted, chunks)
     if prod(counts) <= MOST_CHUNKS:
         yield wanted
@@ -116,7 +116,7 @@ def _chunks_of(wanted: Sequence[range], chunks: Sequence[int]) -> list[int]:
 
 
 def _ranges(shape: Sequence[int], selection: Sequence[slice]) -> list[range]:
-    """What slices of the first dimensions choose, and all of the others."""
+    """The ranges that slices of the first dimensions choose, and the whole of the other dimensions."""
     wanted = [range(*part.indices(length)) for part, length in zip(selection, shape, strict=False)]
     return wanted + [range(length) for length in shape[len(wanted) :]]
 
@@ -124,7 +124,7 @@ def _ranges(shape: Sequence[int], selection: Sequence[slice]) -> list[range]:
 def _common(
     place: Sequence[int], chunks: Sequence[int], wanted: Sequence[range]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where what is wanted of the chunk at ``place`` lies in the result, and where in the chunk."""
+    """Where the wanted part of the chunk at ``place`` is in the result, and where in the chunk."""
     target, source = [], []
     for start, length, part in zip(place, chunks, wanted, strict=True):
         low, high = max(start, part.start), min(start + length, part.stop)
@@ -134,7 +134,7 @@ def _common(
 
 
 def _plain(path: Path, key: str, data: bytes, pipeline: list[int], mask: int, size: int, itemsize: int) -> Any:
-    """A chunk of ``size`` bytes as it was before its filters."""
+    """A chunk of ``size`` bytes as it was before the filters."""
     plain: Any = data
     for number, kind in reversed(list(enumerate(pipeline))):
         if mask >> number & 1:
@@ -149,7 +149,7 @@ def _plain(path: Path, key: str, data: bytes, pipeline: list[int], mask: int, si
 
 
 def _inflate(data: bytes, size: int) -> Any | None:
-    """What a zlib stream holds, ``None`` where it is damaged or grows beyond ``size`` bytes."""
+    """The content of a zlib stream; ``None`` if it is damaged or grows beyond ``size`` bytes."""
     if size > LARGEST_EXPANSION * len(data):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Where the bytes of a contiguous HDF5 dataset lie in its file, so that they can be read without HDF5's global lock."""
+"""Finds the bytes of a contiguous HDF5 dataset in its file, so that they can be read without HDF5's global lock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import h5py
 def raw_offset(dataset: h5py.Dataset) -> int | None:
     """Offset of the first byte of ``dataset`` in its file; ``None`` unless it is stored whole, plain, and there.
 
-    Plain is: contiguous, numbers in the machine's byte order, written at least once, and in this file.
+    Plain means: contiguous, numbers in the machine's byte order, written at least once, and in this file.
     """
     properties = dataset.id.get_create_plist()
     plain = properties.get_layout() == h5py.h5d.CONTIGUOUS and not properties.get_external_count()

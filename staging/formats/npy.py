@@ -1,4 +1,4 @@
-"""NumPy's npy files of one array: headers are checked before any data is read, and nothing is unpickled."""
+"""NumPy's npy files of one array: headers are checked before any data are read, and nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from staging.formats.regular import MOST_BYTES, opened
 
 AGAIN = "copy it again, or remove it from the set"
 HEAD = 128
-"""Bytes of the headers that NumPy writes for arrays of a few dimensions."""
+"""Size of the headers that NumPy writes for arrays of a few dimensions, in bytes."""
 MOST_HEADER = 1 << 17
 
 
@@ -34,9 +34,9 @@ def read_array(
 ) -> npt.NDArray[Any]:
     """Read the array of ``path``, of exactly ``shape`` (``None``: any length) and ``dtype``, in C order.
 
-    Of a ``selection``, slices of step 1 for the first dimensions, little more is read than its own bytes. Raises
+    For a ``selection``, slices of step 1 for the first dimensions, little more than its own bytes is read. Raises
     ``DataError`` for a file that is missing, not a regular file, not npy, of another shape or type, not of the right
-    size, or, where ``shape`` leaves a length open, of an array of more than ``most`` bytes.
+    size, or, if ``shape`` leaves a length open, of an array of more than ``most`` bytes.
     """
     with opened(path) as raw:
         head = io.BytesIO(_first_bytes(raw))
@@ -79,7 +79,7 @@ def npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
 def parse_header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int] | None:
     """Shape, whether in Fortran order, type, and length of the header that ``data`` begins with.
 
-    ``None`` where ``data`` ends before the header does. Raises ``DataError`` of ``name`` for anything else than npy.
+    ``None`` if ``data`` ends before the header does. Raises ``DataError`` naming ``name`` for anything but npy.
     """
     magic = npy_format.MAGIC_PREFIX
     if data[: len(magic)] != magic[: len(data)]:
@@ -91,7 +91,7 @@ def parse_header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtyp
 
 
 def _header_bytes(data: bytes) -> int | None:
-    """How long the header that ``data`` begins with says it is; ``None`` where ``data`` ends before it says so."""
+    """The length that the header at the start of ``data`` states; ``None`` if ``data`` ends before stating it."""
     version = len(npy_format.MAGIC_PREFIX)
     width = 2 if data[version : version + 1] == b"\x01" else 4
     before = version + 2 + width
@@ -99,7 +99,7 @@ def _header_bytes(data: bytes) -> int | None:
 
 
 def _first_bytes(file: io.FileIO) -> bytes:
-    """The header and no more than ``HEAD`` bytes of what follows; of one that says it is endless, the beginning."""
+    """The header and at most ``HEAD`` bytes of what follows; only the beginning of a header that claims to be huge."""
     first = file.read(HEAD)
     rest = min(_header_bytes(first) or 0, MOST_HEADER) - len(first)
     return first + file.read(rest) if rest > 0 else first

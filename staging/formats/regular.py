@@ -1,4 +1,4 @@
-"""Opens files that others wrote: nothing but regular files, since a pipe would be waited for without end."""
+"""Opens files that others wrote, and only regular files, since opening a pipe could wait forever."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from staging.errors import DataError
 
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MOST_BYTES = 2 << 30
-"""What readers take of a file whose size nothing tells: a universe of the published size, 1 GiB, and room."""
+"""The most that readers take of a file whose size is not known: a universe of the published size, 1 GiB, and room."""
 ROOM = 1 << 16
-"""Bytes that a form may have around what a sample holds: framing, names, further small features."""
+"""Bytes that a format may add to a sample's content: framing, names, further small features."""
 KINDS = {
     stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a character device",
     stat.S_IFBLK: "a block device", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link",
@@ -29,7 +29,7 @@ KINDS = {
 def opened(path: Path) -> Iterator[io.FileIO]:
     """``path`` open for reading, unbuffered, links followed. Never waits for a writer.
 
-    Raises ``DataError`` where it is missing, not a regular file, or cannot be read, also while it is open.
+    Raises ``DataError`` if it is missing, not a regular file, or cannot be read, also while it is open.
     """
     try:
         with open_regular(path) as file:
@@ -39,7 +39,7 @@ def opened(path: Path) -> Iterator[io.FileIO]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """What ``path`` holds. Raises ``OSError`` as a path does, and ``DataError`` for a pipe, a socket or a device."""
+    """The content of ``path``. Raises ``OSError`` as a path does, and ``DataError`` for a pipe, socket or device."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     with open_regular(path) as file:
@@ -47,7 +47,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
-    """``read_bytes`` as text, with the ends of lines as ``\\n``."""
+    """``read_bytes`` as text, with line ends as ``\\n``."""
     with io.TextIOWrapper(io.BytesIO(read_bytes(path)), encoding, errors) as text:
         return text.read()
 
@@ -63,13 +63,13 @@ def refuse_special(path: Path) -> None:
 
 
 def special(path: object, mode: int) -> DataError:
-    """The error for what stands in the place of a file; ``mode`` is that of its status."""
+    """The error for something else in the place of a file; ``mode`` is its ``st_mode``."""
     return DataError(path, f"is {KINDS.get(stat.S_IFMT(mode), 'something special')}, not a file", "remove it")
 
 
 def read_at_most(file: io.FileIO, size: int) -> memoryview:
     """The next ``size`` bytes of ``file``, fewer only at its end."""
-    # NumPy has its memory in huge pages where it can, which takes a tenth of the time of fresh small ones.
+    # NumPy puts its memory in huge pages where it can, which takes a tenth of the time of fresh small pages.
     whole = np.empty(size, np.uint8).data
     done = 0
     while done < size:
@@ -81,18 +81,18 @@ def read_at_most(file: io.FileIO, size: int) -> memoryview:
 
 
 def open_regular(path: Path) -> io.FileIO:
-    """Open a file without waiting for what is none. Raises ``DataError`` for that, and ``OSError``."""
+    """Open a file without waiting. Raises ``DataError`` for what is not a regular file, and ``OSError``."""
     try:
         descriptor = os.open(path, FLAGS)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # what opening a socket gives
+        if error.errno == errno.ENXIO:  # the error of opening a socket
             refuse_special(path)
         raise
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             raise special(path, mode)
-        # Some hierarchical storage refuses, rather than fetches, what it has on tape where a reader does not wait.
+        # If a reader does not wait, some hierarchical storage refuses what it has on tape rather than fetch it.
         os.set_blocking(descriptor, True)
         return io.FileIO(descriptor, "rb")
     except BaseException:

@@ -1,4 +1,4 @@
-"""Reads a tar archive (POSIX ustar and pax, GNU) that comes in pieces, and holds no more than a header of it.
+"""Reads a tar archive (POSIX ustar and pax, GNU) that arrives in pieces, and holds no more than a header of it.
 
 Blocks of 512 bytes: a header, then the content padded with zeros; two blocks of zeros end the archive. Names that do
 not fit into a header come before it, as a GNU member of type ``L`` or as pax records (POSIX.1-2017, pax). Only files
@@ -16,9 +16,9 @@ BLOCK = 512
 NAME_BYTES = 1 << 20
 """The longest header extension that is read."""
 LENGTH_DIGITS = 8
-"""Within which the length of a pax record ends; ``NAME_BYTES`` has seven digits."""
+"""The length of a pax record must end within this many bytes; ``NAME_BYTES`` has seven digits."""
 SIZE_DIGITS = 19
-"""Of a size in a pax record; no filesystem has larger files."""
+"""The most digits of a size in a pax record; no filesystem has larger files."""
 FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 EXTENSIONS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE)
 OTHERS = {
@@ -33,7 +33,7 @@ AGAIN = "pack or copy it again"
 
 
 class Members(Protocol):
-    """Who gets what an archive holds, in order."""
+    """Receives the content of an archive, in order."""
 
     def begin(self, name: str, size: int) -> None:
         """A file of ``size`` bytes begins; ``name`` is as the archive has it."""
@@ -55,7 +55,7 @@ class TarParser:
         self._extension = bytearray()
         self._extends = b""  # the type of the extension that is being read
         self._in_file = False
-        self._left = self._padding = 0  # bytes of the content at hand that are yet to come
+        self._left = self._padding = 0  # bytes of the current content still to come
         self._long_name = ""
         self._pax: dict[str, str] = {}
         self._zero_blocks = 0
@@ -80,7 +80,7 @@ class TarParser:
             data = data[len(part) :]
 
     def finish(self) -> None:
-        """All bytes have come. Raises ``DataError`` where the archive does not end here."""
+        """All bytes have arrived. Raises ``DataError`` if the archive does not end here."""
         if self._left or self._padding or self._block or not self._zero_blocks:
             raise DataError(self._archive, f"is an archive cut short at byte {self._offset}", AGAIN)
 
@@ -179,5 +179,5 @@ class TarParser:
         return found
 
     def _start(self) -> int:
-        """Where the header at hand begins; its last piece is not yet counted."""
+        """Where the current header begins; its last piece is not yet counted."""
         return self._offset // BLOCK * BLOCK

@@ -60,7 +60,7 @@ def read_records(path: Path, compression: Compression, most: int | None = None) 
 
 
 def read_record(path: Path, compression: Compression, most: int | None = None) -> memoryview:
-    """The payload of the only record of ``path``, read as ``read_records`` does. Raises ``DataError`` for a second."""
+    """The payload of the only record of ``path``, read as by ``read_records``. Raises ``DataError`` for a second."""
     records = read_records(path, compression, most)
     first = next(records)
     if (second := next(records, None)) is not None:
@@ -108,7 +108,7 @@ class _Plain:
         self.size = size
 
     def take(self, offset: int, length: int) -> memoryview:
-        data = read_at_most(self._file, length)  # records follow each other, so the file stands at offset
+        data = read_at_most(self._file, length)  # records follow each other, so the file is at ``offset``
         if length > HEADER.size:  # a header is in the same block as what follows
             have_read(self._file.fileno(), self._path, offset, data)
         return data

@@ -1,1 +1,1 @@
-"""Where bytes become files: sinks, transforms, archives."""
+"""Turns bytes into files: sinks, transforms, archives."""

@@ -21,14 +21,14 @@ from staging.storage.holes import HOLE_BYTES
 from staging.storage.write_ways import WriteWay, write_at
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-SHORT = 256  # characters of nearly all names, too few for too many folders
+SHORT = 256  # nearly all names are shorter; too short for too many folders
 NAME_KEPT = 55  # characters: a temporary name stays under the 255 bytes of a file name, at four bytes a character
 FULL = (errno.ENOSPC, errno.EDQUOT)
 LARGER = "free space there, or set the destination to a larger place"
 
 
 class FileSink:
-    """One file below the destination. Nothing is seen under its name before ``close``; errors leave nothing behind."""
+    """One file below the destination. Nothing has its name before ``close``; errors leave nothing behind."""
 
     __slots__ = (
         "_checksum", "_descriptor", "_destination", "_mtime_ns", "_name", "_said", "_size", "_source", "_temporary",
@@ -47,7 +47,7 @@ class FileSink:
             raise landing_error(destination / name, error) from error
 
     def write(self, data: memoryview) -> None:
-        """Append ``data``. Raises ``DataError`` for a full disk and for whatever else the system refuses."""
+        """Append ``data``. Raises ``DataError`` for a full disk and for anything else that the system refuses."""
         try:
             if self._checksum is not None:
                 self._checksum.update(data)
@@ -58,12 +58,12 @@ class FileSink:
         self._size += len(data)
 
     def close(self) -> list[Landed]:
-        """Set the time and rename. Raises ``DataError`` where other than the said bytes came, or the rename fails."""
+        """Set the time and rename. Raises ``DataError`` if the size is not as announced, or the rename fails."""
         try:
             if self._said not in (self._size, UNKNOWN):
                 problem = f"got {self._size} of its {self._said} bytes"
                 raise DataError(self._destination / self._name, problem, "stage again")
-            os.ftruncate(self._descriptor, self._size)  # where it ends with zeros
+            os.ftruncate(self._descriptor, self._size)  # in case it ends with zeros
             os.utime(self._descriptor, ns=(self._mtime_ns, self._mtime_ns))
             kept_ns = os.fstat(self._descriptor).st_mtime_ns
             descriptor, self._descriptor = self._descriptor, -1
@@ -84,7 +84,7 @@ class FileSink:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
         if self._temporary:
-            with suppress(OSError, DataError):  # what went wrong before says more
+            with suppress(OSError, DataError):  # the earlier error says more
                 self._destination.unlink(self._temporary)
             self._temporary = ""
 
@@ -92,22 +92,22 @@ class FileSink:
 class FileSinkMaker:
     """Lands each entry as a file of the same name. ``checksum`` false leaves ``Landed.checksum`` unknown.
 
-    No two entries may make files of one name. Used by many threads. Folders are made when the first file in them finds
-    none.
+    No two entries may make files of the same name. Used by many threads. A folder is made when its first file finds it
+    missing.
     """
 
     def __init__(self, checksum: bool = True) -> None:
         self._checksum = checksum
-        self._token = secrets.token_hex(4)  # tells processes apart, and the count the files of this one
+        self._token = secrets.token_hex(4)  # tells processes apart, and the count tells apart the files of this one
         self._numbers = itertools.count()
         self._sources: dict[tuple[Path, str], str] = {}
-        """The entry that each file came from which a transform has made."""
+        """The entry that each file made by a transform came from."""
         self._lock = threading.Lock()
 
     def __call__(
         self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = ""
     ) -> FileSink:
-        """A file ``name`` of ``size`` bytes (``UNKNOWN``: as many as come) with the time ``mtime_ns``."""
+        """A file ``name`` of ``size`` bytes (``UNKNOWN``: as many as arrive) with the time ``mtime_ns``."""
         folder, slash, base = _parts(name)
         if source:
             with self._lock:
@@ -118,7 +118,7 @@ class FileSinkMaker:
         return FileSink(destination, temporary, name, size, mtime_ns, source or name, self._checksum)
 
     def write_whole(self, destination: DestinationFolder, name: str, data: memoryview, mtime_ns: int) -> Landed:
-        """Land a file that is there in one piece, as a sink does; raises as it does."""
+        """Land a file that is there in one piece, as a sink does; raises what a sink raises."""
         folder, _, base = _parts(name)
         temporary = self._temporary(base)
         crc, blocks = checksums(data) if self._checksum else (UNKNOWN, b"")
@@ -134,7 +134,7 @@ class FileSinkMaker:
         return Landed(name, len(data), crc, name, mtime_ns, kept(mtime_ns, kept_ns), blocks)
 
     def _temporary(self, base: str) -> str:
-        """The name of a file until it is complete, beside its own."""
+        """The temporary name of a file until it is complete, in the same folder."""
         return f".{base[:NAME_KEPT]}.{self._token}{next(self._numbers):06x}{TEMPORARY_SUFFIX}"
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
@@ -143,16 +143,16 @@ class FileSinkMaker:
 
 
 def two_of_one_name(name: str, source: object, other: str) -> DataError:
-    """The error for two entries, the second of which may be named in full, that become files of one name."""
+    """The error for two entries that become files of the same name; the second one may be named in full."""
     return DataError(
         source, f"would become {name}, and so would {other}", "exclude one of them, or rename what it becomes"
     )
 
 
 def refuse_outside(name: str, source: object = "") -> None:
-    """Raise ``DataError`` for a name that would land outside the destination, or be taken for a temporary file.
+    """Raise ``DataError`` for a name that would land outside the destination, or pass for a temporary file.
 
-    ``source`` is what holds the name, such as an archive.
+    ``source`` is what contains the name, such as an archive.
     """
     usual = "/." not in name and "//" not in name and name[:1] not in ("", "/", ".") and name[-1] != "/"
     if usual and len(name) < SHORT and name.isascii() and "\0" not in name:
@@ -176,9 +176,9 @@ def refuse_outside(name: str, source: object = "") -> None:
 
 
 def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_ns: int, way: WriteWay) -> int:
-    """Write a file into an open folder, and give it its name; the time that it is kept with.
+    """Write a file into an open folder and give it its name; returns the time that the filesystem keeps for it.
 
-    In a line, without an object for each file: a set of many small ones lands in a tenth less time.
+    Straight-line code without an object for each file: a set of many small files lands in a tenth less time.
     """
     descriptor = os.open(temporary, NEW, 0o666, dir_fd=above)
     try:
@@ -205,6 +205,6 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 
 def landing_error(path: Path, error: OSError) -> DataError:
-    """What the user is told when the system refuses to write ``path``."""
+    """The error that the user gets when the system refuses to write ``path``."""
     change = LARGER if error.errno in FULL else "check the destination and its permissions"
     return DataError(path, f"cannot be written ({error.strerror or error})", change)

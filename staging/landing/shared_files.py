@@ -1,4 +1,4 @@
-"""Files that the ranks of a node write together, each its slices of them; put under their names when all have."""
+"""Files that the ranks of a node write together, each its own slices; they get their names when all have written."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SHARED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 @dataclass
 class Written:
-    """Ranges of a file that hold what they should, with the CRC32C of each; neighbours in one block are one range."""
+    """Ranges of a file that are written, with the CRC32C of each; neighbours within one block are one range."""
 
     ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By where each starts: where it stops, and its CRC32C."""
+    """By the start of each range: its stop and its CRC32C."""
     _starts: dict[int, int] = field(default_factory=dict)
-    """By where each stops: where it starts."""
+    """By the stop of each range: its start."""
 
     @property
     def size(self) -> int:
-        """Bytes from the beginning on that are there without a gap; -1 where others lie behind one."""
+        """Bytes that are there from the beginning on without a gap; -1 if there are others after a gap."""
         size = 0
         for start in sorted(self.ranges):
             if start != size:
@@ -40,11 +40,11 @@ class Written:
         return size
 
     def checksums(self) -> tuple[int, bytes]:
-        """As ``staging.checksums.checksums`` of all that is there."""
+        """What ``staging.checksums.checksums`` returns for all that is there."""
         return checksums_of_parts((stop - start, crc) for start, (stop, crc) in sorted(self.ranges.items()))
 
     def add(self, start: int, stop: int, checksum: int) -> None:
-        """One range more, which overlaps none and has no border of blocks within."""
+        """Add a range, which overlaps no other and has no block border inside it."""
         if start % BLOCK_BYTES and start in self._starts:
             before = self._starts.pop(start)
             checksum = combined(self.ranges.pop(before)[1], checksum, stop - start)
@@ -58,10 +58,10 @@ class Written:
 
 
 class SharedFiles:
-    """The part of one rank in such files below ``destination``; ``token`` is the same on all ranks of the staging.
+    """One rank's part in such files below ``destination``; ``token`` is the same on all ranks of the staging.
 
-    Entries are those of ``listing``, and lie below ``root``, for errors to name them. Used by many threads. Nothing is
-    seen under a name before ``settle``, which one rank of the node calls once all have written.
+    Entries are those of ``listing``, and are below ``root``, for errors to name them. Used by many threads. No file has
+    its name before ``settle``, which one rank of the node calls once all have written.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SharedFiles:
                 written.add(at, stop, checksum)
 
     def close(self) -> None:
-        """Let go of what is open; what was written stays for ``settle``."""
+        """Close all open files; what was written stays for ``settle``."""
         with self._lock:
             while self._descriptors:
                 os.close(self._descriptors.popitem()[1])
@@ -102,9 +102,9 @@ class SharedFiles:
                 self._destination.unlink(self._temporary(entry))
 
     def settle(self, entry: int, parts: list[Written]) -> Landed:
-        """Put an entry under its name that several ranks have written, each a part; what landed.
+        """Give its name to an entry that several ranks have written, each a part; returns what landed.
 
-        Raises ``DataError`` where bytes lack, where they are not those of the index, and for what the system refuses.
+        Raises ``DataError`` if bytes are missing or differ from the index, and for what the system refuses.
         """
         name, size = self._listing.names[entry], int(self._listing.sizes[entry])
         mtime_ns, expected = int(self._listing.mtimes_ns[entry]), int(self._listing.checksums[entry])
@@ -124,7 +124,7 @@ class SharedFiles:
                     "copy the file again, or make the index again with `hpcbench data index`",
                 )
             descriptor = self._open(entry)
-            os.ftruncate(descriptor, size)  # where it ends with zeros
+            os.ftruncate(descriptor, size)  # in case it ends with zeros
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             kept_ns = os.fstat(descriptor).st_mtime_ns
             self._destination.rename(self._temporary(entry), name)
@@ -141,7 +141,7 @@ class SharedFiles:
             return self._descriptors[entry]
 
     def _temporary(self, entry: int) -> str:
-        """The name of an entry until it is complete: the same on all ranks."""
+        """The temporary name of an entry until it is complete: the same on all ranks."""
         name = self._listing.names[entry]
         refuse_outside(name)
         folder, slash, base = name.rpartition("/")
@@ -149,5 +149,5 @@ class SharedFiles:
 
 
 def borders(start: int, size: int) -> list[int]:
-    """Where ``size`` bytes from ``start`` on begin, and the borders of blocks within them."""
+    """``start``, and the block borders within ``size`` bytes from there on."""
     return [start, *range(start - start % BLOCK_BYTES + BLOCK_BYTES, start + size, BLOCK_BYTES)]

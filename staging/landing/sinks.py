@@ -1,4 +1,4 @@
-"""Where the bytes of a file go on the node that it lands on: a file, a transform, the members of an archive."""
+"""Where the bytes of a file go on the node where it lands: a file, a transform, the members of an archive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNSET = -1
 
 
 def kept(mtime_ns: int, kept_ns: int) -> int:
-    """``Landed.kept_ns`` of a file with the time ``mtime_ns``, for which the destination says ``kept_ns``."""
+    """``Landed.kept_ns`` of a file with the time ``mtime_ns``, for which the destination reports ``kept_ns``."""
     return UNSET if kept_ns == mtime_ns else kept_ns
 
 
@@ -30,15 +30,15 @@ class Landed:
     mtime_ns: int
     """Modification time of the source."""
     kept_ns: int = UNSET
-    """The time that the destination keeps for the file, where it is coarser than ``mtime_ns``."""
+    """The time that the destination keeps for the file, if it is coarser than ``mtime_ns``."""
     blocks: bytes = b""
-    """``RunningChecksum.blocks`` of the bytes on disk, by which parts are checked; empty where that is not known."""
+    """``RunningChecksum.blocks`` of the bytes on disk, to check parts with; empty if not known."""
     source_size: int = UNSET
-    """Bytes of the entry that it came from, where a transform may have changed them."""
+    """Bytes of the entry that it came from, if a transform may have changed them."""
 
     @property
     def landed_ns(self) -> int:
-        """The modification time of the file as it lies at the destination."""
+        """The modification time of the file at the destination."""
         return self.mtime_ns if self.kept_ns == UNSET else self.kept_ns
 
 
@@ -46,10 +46,10 @@ class Sink(Protocol):
     """Takes the bytes of one entry in order. Used by one thread; ``abandon`` may follow any call."""
 
     def write(self, data: memoryview) -> None:
-        """The next bytes; the buffer is used again afterwards, so a sink that keeps them copies them."""
+        """Take the next bytes; the buffer is reused afterwards, so a sink that keeps them must copy them."""
 
     def close(self) -> list[Landed]:
-        """All bytes have come: put what they make under its name, and say what landed."""
+        """All bytes have arrived: give the resulting files their names, and return what landed."""
 
     def abandon(self) -> None:
         """Remove everything unfinished."""
@@ -61,11 +61,11 @@ class SinkMaker(Protocol):
     def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
         """A sink for the file ``name`` of ``size`` bytes, which comes from the entry ``source`` (empty: ``name``).
 
-        Raises ``DataError`` where a file of this name has come from another entry.
+        Raises ``DataError`` if a file of this name has come from another entry.
         """
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         """Names and bytes of the files that the entry becomes, or a careful estimate of them.
 
-        Where only the content tells the names (an archive) it is one file of all bytes.
+        If only the content tells the names (an archive), it is one file of all bytes.
         """

@@ -1,9 +1,9 @@
-"""Transform ``untar``: tar archives are extracted while they stream; they are never on disk, nor whole in memory.
+"""Transform ``untar``: extracts tar archives while they stream; they are never on disk, nor whole in memory.
 
-The members of ``train/shard-0007.tar`` land below ``train/``, the folder of the archive, under the names that they have
-within. ``.tar``, ``.tar.gz``, ``.tgz``, ``.tar.xz`` and ``.tar.bz2`` are archives; other files land as they are. Times
-are the archive's, permissions the user's own; folders without files are not made. An open archive holds one piece, for
-a compressed one at most 17 MiB more, of ``xz -9`` 66, and the names of its members.
+The members of ``train/shard-0007.tar`` land below ``train/``, the folder of the archive, under their names in the
+archive. ``.tar``, ``.tar.gz``, ``.tgz``, ``.tar.xz`` and ``.tar.bz2`` are archives; other files land as they are. Times
+are the archive's, permissions the user's own; folders without files are not made. An open archive holds one piece and
+the names of its members; a compressed one at most 17 MiB more (66 MiB for ``xz -9``).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from staging.storage.destination_folder import DestinationFolder
 
 KINDS = {".tar": "", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.xz": "xz", ".tar.bz2": "bzip2"}
 EXPANSION = 6
-"""The estimate for bytes out per byte in of a compressed archive."""
+"""The estimated bytes out per byte in of a compressed archive."""
 
 
 class Untar:
-    """The transform. Option ``expansion``: bytes out per byte in of a compressed archive, for the check of space."""
+    """The transform. Option ``expansion``: bytes out per byte in of a compressed archive, for the space check."""
 
     suffixes = tuple(KINDS)
 
@@ -31,7 +31,7 @@ class Untar:
 
     @classmethod
     def from_options(cls, options: Options) -> Untar:
-        """From the options behind the transform's name."""
+        """The transform with the options after its name."""
         refuse_unknown("untar", options, ["expansion"])
         return cls(positive("untar", options, "expansion", EXPANSION))
 
@@ -45,12 +45,12 @@ class Untar:
 
 
 def archive_kind(name: str) -> str | None:
-    """How an archive of this name is compressed (empty: not); ``None`` where it is no archive."""
+    """How an archive of this name is compressed (empty: not at all); ``None`` if it is no archive."""
     return next((kind for suffix, kind in KINDS.items() if name.endswith(suffix)), None)
 
 
 class TarSinkMaker:
-    """Opens a sink that extracts, for archives, and one of ``inner`` for other files. Used by many threads."""
+    """Opens a sink that extracts for archives, and one of ``inner`` for other files. Used by many threads."""
 
     def __init__(self, inner: SinkMaker, expansion: int = EXPANSION) -> None:
         self.inner = inner
@@ -65,7 +65,7 @@ class TarSinkMaker:
         return DecompressSink(kind, name, sink) if kind else sink
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
-        """What ``inner`` makes of a file of the size, times the expansion for a compressed archive."""
+        """What ``inner`` makes of a file of ``size``, times the expansion for a compressed archive."""
         return self.inner.estimate(name, size * self._expansion if archive_kind(name) else size)
 
 
@@ -84,11 +84,11 @@ class TarSink:
         self._sink: Sink | None = None
 
     def write(self, data: memoryview) -> None:
-        """Extract ``data``. Raises ``DataError`` that names archive and member for whatever is unsafe or unsound."""
+        """Extract ``data``. Raises ``DataError`` that names archive and member for anything unsafe or damaged."""
         self._parser.feed(data)
 
     def close(self) -> list[Landed]:
-        """All members; ``DataError`` for an archive that is cut short."""
+        """All members. Raises ``DataError`` for an archive that is cut short."""
         self._parser.finish()
         landed, self._landed = self._landed, []
         return landed

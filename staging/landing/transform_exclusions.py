@@ -1,4 +1,4 @@
-"""Files that a transform leaves as they are, such as statistics that all samples share; and what files become."""
+"""Finds the files that a transform leaves as they are, such as statistics for all samples, and what others become."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from staging.landing.transforms import find_transform
 from staging.storage.destination_folder import DestinationFolder
 
 AUTO = "auto"
-"""In the place of a pattern: every name that does not end as those do that the transform knows."""
+"""In place of a pattern: every name without an ending that the transform knows."""
 
 
 class WithExclusions:
-    """Opens a sink of ``transforming``, but of ``plain`` for names that ``patterns`` of ``transform`` leave alone."""
+    """Opens sinks of ``transforming``, but of ``plain`` for names that match ``patterns`` for ``transform``."""
 
     def __init__(self, transforming: SinkMaker, plain: SinkMaker, patterns: tuple[str, ...], transform: str) -> None:
         self._transforming = transforming
@@ -36,7 +36,7 @@ class WithExclusions:
 
 
 def landed_names(transform: str, plain: tuple[str, ...] = ()) -> Callable[[str], list[str]]:
-    """What gives the names that an entry lands under, by its own; none where only its content tells."""
+    """A function from an entry's name to the names that it lands under; none if only its content tells."""
     if not transform:
         return lambda name: [name]
     names, is_plain = find_transform(transform).names, matcher(plain, transform)
@@ -44,9 +44,9 @@ def landed_names(transform: str, plain: tuple[str, ...] = ()) -> Callable[[str],
 
 
 def matcher(patterns: tuple[str, ...], transform: str) -> Callable[[str], object]:
-    """Whether a name matches one of the shell patterns, or, with ``AUTO``, is of no kind that the transform knows.
+    """A function that tells whether a name matches one of the shell patterns, or, with ``AUTO``, has no known ending.
 
-    Raises ``InputError`` where the transform does not say which names it knows.
+    Raises ``InputError`` if the transform does not say which names it knows.
     """
     given = [pattern for pattern in patterns if pattern != AUTO]
     match = re.compile("|".join(fnmatch.translate(pattern) for pattern in given)).match if given else lambda name: None

@@ -1,7 +1,7 @@
-"""What is done to a file between reading and writing, found by name; several are chained with ``+``.
+"""Finds transforms, the work on a file between reading and writing, by name; several are chained with ``+``.
 
-Each transform wraps a maker of sinks in another one, so that what it makes streams into the next:
-``gunzip+tfrecord-index`` is a sink that decompresses into a sink that watches the records go by into a file.
+Each transform wraps a maker of sinks in another one, so that its output streams into the next:
+``gunzip+tfrecord-index`` is a sink that decompresses into a sink that scans the records on their way into a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BUILT_IN = {
     "tfrecord-to-npy": ("staging.landing.transform.tfrecord_npy", "TFRecordToNpy"),
     "untar": ("staging.landing.tar", "Untar"),
 }
-"""Module and class of each; a class is imported when it is asked for, since some need h5py."""
+"""Module and class of each; a class is imported only when it is asked for, since some need h5py."""
 
 
 class Transform(Protocol):
@@ -31,10 +31,10 @@ class Transform(Protocol):
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """How the names end of the entries that it is for; empty where it does not say."""
+        """The endings of the entry names that it is for; empty if it does not say."""
 
     def names(self, name: str) -> list[str]:
-        """The files that the entry ``name`` becomes; empty where only its content tells (an archive)."""
+        """The files that the entry ``name`` becomes; empty if only its content tells (an archive)."""
 
     def sinks(self, inner: SinkMaker) -> SinkMaker:
         """A maker of sinks that transform and write on to sinks of ``inner``; its ``estimate`` counts the outputs."""
@@ -43,7 +43,7 @@ class Transform(Protocol):
 def find_transform(text: str) -> Transform:
     """The transform ``text``: ``name``, ``name:option=value,...``, ``package.module:function``, or a chain ``a+b``.
 
-    Raises ``InputError`` for a name, an option, a module or a function that is not there.
+    Raises ``InputError`` for a name, an option, a module or a function that does not exist.
     """
     steps = [_find(step) for step in text.split("+")]
     return steps[0] if len(steps) == 1 else Chain(tuple(steps))
@@ -56,7 +56,7 @@ def sink_maker(transform: str = "", files: FileSinkMaker | None = None) -> SinkM
 
 
 def holds_files(text: str) -> bool:
-    """Whether the transform called ``text`` holds whole files in memory, at its first step."""
+    """Whether the transform called ``text`` holds whole files in memory at its first step."""
     from staging.landing.transform.whole import WholeTransform
 
     found = find_transform(text)
@@ -72,7 +72,7 @@ class Chain:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """Those of all steps; empty where one does not say."""
+        """Those of all steps; empty if one does not say."""
         each = [step.suffixes for step in self.steps]
         return tuple(dict.fromkeys(suffix for one in each for suffix in one)) if all(each) else ()
 

@@ -1,1 +1,1 @@
-"""What a destination knows of itself: manifest, journal, lock; cleaning and verifying by it."""
+"""What a destination records about itself: manifest, journal, lock; cleaning and verifying by these records."""

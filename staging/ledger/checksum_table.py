@@ -1,4 +1,4 @@
-"""The checksums that a manifest has of files: a few columns for millions of them, cheap to send to a process."""
+"""The checksums of files in a manifest: a few columns for millions of files, cheap to send to a process."""
 
 from __future__ import annotations
 
@@ -22,34 +22,33 @@ class FileChecksums:
     crc: int
     """CRC32C of the file."""
     blocks: NDArray[np.uint32]
-    """CRC32C of every beginning of whole blocks; empty where the manifest has none."""
+    """CRC32C of every prefix of whole blocks; empty if the manifest has none."""
     first: int
-    """The number of its first block, where those of all files are counted."""
+    """The number of its first block among the blocks of all files."""
 
     @property
     def count(self) -> int:
-        """Blocks, of which the last may be short; one where the file is empty or can be checked as a whole alone."""
+        """Blocks, the last of which may be short; one if the file is empty or can be checked only as a whole."""
         return len(self.blocks) + 1 if self.in_parts else 1
 
     @property
     def in_parts(self) -> bool:
-        """Whether parts can be checked, and not the file as a whole alone."""
+        """Whether parts can be checked, and not only the file as a whole."""
         return len(self.blocks) == inner_blocks(self.size)
 
     def before(self, block: int) -> int:
-        """CRC32C of all that comes before ``block``."""
+        """CRC32C of everything before ``block``."""
         return int(self.blocks[block - 1]) if block else 0
 
     def up_to(self, block: int) -> int:
-        """CRC32C of all up to the end of ``block``."""
+        """CRC32C of everything up to the end of ``block``."""
         return int(self.blocks[block]) if block < len(self.blocks) else self.crc
 
 
 class ChecksumTable:
-    """Checksums by name, of those files of ``records`` that have one; about 40 bytes each, and 16 for each MiB.
+    """Checksums by name, for the files of ``records`` that have one; about 40 bytes each, and 16 for each MiB.
 
-    It keeps hashes of the names, of 64 bits. Should two names share one, which takes billions of files, neither is
-    found.
+    It keeps 64-bit hashes of the names. If two names share a hash, which takes billions of files, neither is found.
     """
 
     def __init__(self, records: Records) -> None:
@@ -65,13 +64,13 @@ class ChecksumTable:
         counts = self._counts()
         self._first = np.cumsum(counts) - counts
         self.all_blocks = int(counts.sum())
-        """Parts of all files that can be checked alone: no more than the manifest has checksums, whatever it says."""
+        """Parts of all files that can be checked alone: no more than the manifest has checksums, whatever it claims."""
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def find(self, name: str) -> FileChecksums | None:
-        """The checksums of a file; ``None`` where the manifest has none of it."""
+        """The checksums of a file; ``None`` if the manifest has none of it."""
         key = np.uint64(_key(name))
         place = int(np.searchsorted(self._keys, key))
         if place == len(self._keys) or self._keys[place] != key:

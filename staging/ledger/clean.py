@@ -27,10 +27,10 @@ from staging.ranks.world import this_node
 from staging.storage.destination_folder import DestinationFolder
 
 Books = Literal["manifest", "probe", "lost"]
-"""What bookkeeping has: a manifest; what comes before one, a lock and a probe; what comes behind one, without it."""
+"""What bookkeeping has: a manifest; only what precedes one, a lock and a probe; or what follows one, without it."""
 NAMES = (LOCK, MANIFEST, JOURNAL, ARRIVING)
 PROBE = "probe."
-"""What a probe writes into the bookkeeping begins so."""
+"""Names that a probe writes into the bookkeeping begin like this."""
 
 
 @dataclass
@@ -40,24 +40,24 @@ class Cleaned:
     files: int = 0
     """Files that the manifest named, and unfinished ones."""
     bytes: int = 0
-    """Of these files."""
+    """Bytes of these files."""
     left: list[str] = field(default_factory=list)
     """Names below the destination that stayed: of another size or time than the manifest's, or not in it."""
     keeps_books: Literal["", "lost", "unfinished"] = ""
-    """Why the bookkeeping stayed, too, where it did: the manifest is lost, or does not have all that landed, since a
-    staging did not come to its end; so nothing says which of ``left`` are staged."""
+    """Why the bookkeeping stayed, too, if it did: the manifest is lost, or does not have all that landed, since a
+    staging did not finish; so nothing says which of ``left`` are staged."""
 
 
 def clean(destination: Path) -> Cleaned:
     """Remove the staged files below ``destination``, unfinished ones, empty folders, and the bookkeeping.
 
-    Where only a probe was, there is no more than the bookkeeping. Where the manifest is lost, or lacks what landed
-    last, files stay, and the bookkeeping with them, so that they can be staged again; its header is not needed. Stays
-    below ``destination``: names that lead out of it are not followed, nor are links. The bookkeeping goes last; killed
-    in the midst of that, the same call goes on.
-    Raises ``DataError`` where there is no manifest, where a staging is going on, and where a file can't be removed.
+    After a probe alone, there is nothing but the bookkeeping. If the manifest is lost, or lacks what landed last, files
+    stay, and the bookkeeping with them, so that they can be staged again; the manifest's header is not needed. Stays
+    below ``destination``: names that lead out of it are not followed, nor are links. The bookkeeping goes last; after a
+    kill in the middle of that, the same call continues.
+    Raises ``DataError`` if there is no manifest, if a staging is in progress, and if a file can't be removed.
     """
-    destination = Path(os.path.realpath(destination))  # a link may be made to lead elsewhere meanwhile
+    destination = Path(os.path.realpath(destination))  # somebody may redirect a link meanwhile
     records_of(destination)
     held = lock(destination, this_node(), f"clean {secrets.token_hex(4)}")
     with held, DestinationFolder(destination) as folder:
@@ -74,7 +74,7 @@ def clean(destination: Path) -> Cleaned:
 
 
 def find_books(destination: Path) -> Books:
-    """What the bookkeeping of ``destination`` knows. Raises ``DataError`` where it is none of staging's."""
+    """What the bookkeeping of ``destination`` has. Raises ``DataError`` if it is not staging's."""
     bookkeeping = destination / BOOKKEEPING
     if has_manifest(destination):
         return "manifest"
@@ -96,14 +96,14 @@ def is_book(name: str) -> bool:
 
 
 def records_of(destination: Path) -> Records:
-    """What the manifest names, also without its header; nothing where there is none. Raises ``DataError``."""
+    """What the manifest names, even without its header; nothing if there is no manifest. Raises ``DataError``."""
     return load_records(destination, headed=False) if find_books(destination) == "manifest" else Records()
 
 
 def remove_unfinished(destination: Path) -> int:
     """Remove the temporary files that killed stagings left below ``destination``; returns how many.
 
-    For who holds the claim. Links are not followed, and the bookkeeping is not looked at.
+    The caller must hold the destination's lock. Links are not followed, and the bookkeeping is not looked at.
     """
     removed = 0
     with DestinationFolder(destination) as folder:
@@ -120,7 +120,7 @@ def remove_unfinished(destination: Path) -> int:
 
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """Raise ``DataError`` with the path where the system refuses to remove it."""
+    """Raise ``DataError`` with the path if the system refuses to remove it."""
     try:
         yield
     except OSError as error:
@@ -136,7 +136,7 @@ def is_file(folder: int, name: str) -> bool:
 
 
 def _is_done(destination: Path) -> bool:
-    """Whether the last staging came to its end, as far as the journal can be read."""
+    """Whether the last staging finished, as far as the journal can be read."""
     try:
         return Journal(destination).is_done()
     except DataError:
@@ -144,10 +144,10 @@ def _is_done(destination: Path) -> bool:
 
 
 def _remove_books(destination: DestinationFolder, cleaned: Cleaned) -> None:
-    """Remove what staging wrote into the bookkeeping, the lock last, with which the next staging can begin."""
+    """Remove what staging wrote into the bookkeeping, the lock last, after which the next staging can begin."""
     path = destination / BOOKKEEPING
     with refusals(path), destination.below(BOOKKEEPING) as books, books.reach("") as descriptor:
-        # or after a crash files might be back, and nothing that says whose they are
+        # otherwise files might be back after a crash, and nothing would say whose they are
         sync_filesystem(destination.path)
         _remove(books, JOURNAL)
         sync_descriptor(descriptor)
@@ -158,11 +158,11 @@ def _remove_books(destination: DestinationFolder, cleaned: Cleaned) -> None:
                 _remove(books, name)
         _remove(books, LOCK)
     with destination.reach("") as descriptor, refusals(path):
-        _remove_empty(descriptor, BOOKKEEPING)  # or something that is not ours, or the lock of the next staging
+        _remove_empty(descriptor, BOOKKEEPING)  # unless it holds something not ours, or the lock of the next staging
 
 
 def _remove(folder: DestinationFolder, name: str) -> None:
-    """Remove a file, or a folder with all that is in it, if it is there."""
+    """Remove a file, or a folder with everything in it, if it exists."""
     status = folder.status(name)
     if status is None:
         return
@@ -180,7 +180,7 @@ def _remove(folder: DestinationFolder, name: str) -> None:
 
 
 def _remove_staged(folder: DestinationFolder, records: Records, cleaned: Cleaned) -> bool:
-    """Remove what the manifest names and what is unfinished; whether files stay that the manifest does not name."""
+    """Remove what the manifest names and what is unfinished; returns whether files stay that it does not name."""
     with refusals(folder / BOOKKEEPING), folder.below(BOOKKEEPING) as books:
         _remove(books, ARRIVING)
     for file in records:
@@ -208,7 +208,7 @@ def _sweep(destination: DestinationFolder, records: Records, cleaned: Cleaned) -
                 left = f"{where}/{name}" if where else name
                 unnamed |= left not in records and is_file(descriptor, name)
                 cleaned.left.append(left)
-        for name in folders:  # which have been seen
+        for name in folders:  # these have been visited
             if where or name != BOOKKEEPING:
                 with refusals(destination / where / name):
                     _remove_empty(descriptor, name)

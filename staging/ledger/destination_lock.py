@@ -1,4 +1,4 @@
-"""One staging at a time into a destination, and only into a folder that is new, empty, or its own."""
+"""Allows one staging at a time into a destination, and only into a folder that is new, empty, or staging's own."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from staging.storage.space import existing_parent
 
 NAME = "lock"
 SHOWN = 100
-"""So many characters of who a holder says to be stand in a message; a node's name has at most 64."""
+"""The most characters of a holder's own description that a message shows; a node's name has at most 64."""
 HOLDER_BYTES = 1 << 16
-"""More than a holder ever writes; what is longer tells of none."""
+"""More than a holder ever writes; anything longer describes no holder."""
 WRITTEN_S = 0.2
-"""A holder has written who it is so long after it took the lock."""
+"""Within this many seconds of taking the lock, a holder has written who it is."""
 
 
 class DestinationLock:
@@ -46,7 +46,7 @@ class DestinationLock:
         self.release()
 
     def refuse_other(self, folder: DestinationFolder) -> None:
-        """Raise ``DataError`` where ``folder`` is not what is held: somebody has put another in its place."""
+        """Raise ``DataError`` if ``folder`` is not the locked one: somebody has put another in its place."""
         if self._descriptor is None:
             return
         status = folder.status(f"{BOOKKEEPING}/{NAME}")
@@ -54,7 +54,7 @@ class DestinationLock:
             raise DataError(folder.path, "is not the folder that was locked", "let it be, and run it again")
 
     def release(self) -> None:
-        """Let the next staging have the destination; again does nothing."""
+        """Let the next staging have the destination; a second call does nothing."""
         if self._descriptor is None:
             return
         os.ftruncate(self._descriptor, 0)
@@ -64,10 +64,10 @@ class DestinationLock:
 
 
 def lock_destination(destination: Path, source: Path, place: Place, job: str) -> DestinationLock:
-    """Hold ``destination`` for this node; its first rank does, for the others there is nothing to hold.
+    """Hold ``destination`` for this node; its first rank does so, the others have nothing to hold.
 
-    ``job`` is the same on all ranks and new for each staging. Raises ``DataError`` where the destination is not
-    ours (a file, a folder with other content, within the source or around it), or where another staging or another
+    ``job`` is the same on all ranks and new for each staging. Raises ``DataError`` if the destination is not
+    ours (a file, a folder with other content, within the source or around it), or if another staging or another
     node holds it. Nothing is touched then.
     """
     if place.local_rank != 0:
@@ -76,14 +76,14 @@ def lock_destination(destination: Path, source: Path, place: Place, job: str) ->
     refuse_strangers(destination)
     try:
         (destination / BOOKKEEPING).mkdir(parents=True, exist_ok=True)
-        sync_folder(destination)  # or after a crash there might be files, and nothing that says whose they are
+        sync_folder(destination)  # otherwise there might be files after a crash, and nothing would say whose they are
     except OSError as error:
         raise DataError(destination, f"cannot be made ({error.strerror})", "choose another destination") from None
     return lock(destination, place.node_name, job)
 
 
 def refuse_nesting(source: Path, destination: Path) -> None:
-    """Raise ``DataError`` where one of the two lies within the other."""
+    """Raise ``DataError`` if one of the two is within the other."""
     inner, outer = Path(os.path.realpath(destination)), Path(os.path.realpath(source))
     change = "choose a destination outside the source"
     if inner == outer:
@@ -106,7 +106,7 @@ def refuse_strangers(destination: Path) -> None:
     try:
         if not destination.is_dir():
             raise DataError(destination, "is not a folder", "choose another destination")
-        # In this order, as another node may be making the bookkeeping now; it does so before anything else.
+        # In this order, since another node may be making the bookkeeping now, which it does before anything else.
         filled = any(path.name != BOOKKEEPING for path in destination.iterdir())
         books = is_there(bookkeeping / MANIFEST) or is_there(bookkeeping / JOURNAL)
         if bookkeeping.is_symlink() or (filled and not books):
@@ -118,7 +118,7 @@ def refuse_strangers(destination: Path) -> None:
 
 
 def refuse_unmakeable(destination: Path) -> None:
-    """Raise ``DataError`` where ``destination`` does not exist and nobody, or not we, can make it. Nothing is made."""
+    """Raise ``DataError`` if ``destination`` does not exist and this user cannot make it. Nothing is made."""
     existing = existing_parent(destination)
     if existing == destination:
         return
@@ -138,7 +138,7 @@ def _unseen(destination: Path, error: OSError) -> DataError:
 
 
 def lock(destination: Path, node: str, job: str) -> DestinationLock:
-    """Take the lock of ``destination`` without waiting; ``DataError`` that names who holds it."""
+    """Take the lock of ``destination`` without waiting. Raises ``DataError`` that names the holder."""
     path = destination / BOOKKEEPING / NAME
     try:
         descriptor = open_book(path, os.O_RDWR | os.O_CREAT)
@@ -162,17 +162,17 @@ def _take(descriptor: int, path: Path, node: str, job: str) -> None:
         problem = f"its filesystem has no locks ({error.strerror})"
         raise DataError(path, problem, "choose a destination on the node's own storage") from None
     holder = _holder(descriptor)
-    # Some shared filesystems keep locks per node: then the file still tells of the node that was here before.
+    # Some shared filesystems keep locks per node: then the file still names the node that was here before.
     if not _is_same(descriptor, path) or (holder.get("job") == job and holder.get("node") != node):
         raise _held(path, holder, node, job)
     mine = {"pid": os.getpid(), "node": node, "job": job, "time": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
     os.ftruncate(descriptor, 0)
-    with suppress(OSError):  # a full disk, of which `--clean` may be about to remove something
+    with suppress(OSError):  # such as a full disk, from which `--clean` may be about to remove something
         os.pwrite(descriptor, json.dumps(mine).encode(), 0)
 
 
 def _is_same(descriptor: int, path: Path) -> bool:
-    """Whether the file is still at ``path``: `--clean` may have removed it between the opening and the locking."""
+    """Whether the file is still at ``path``: `--clean` may have removed it between opening and locking."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:

@@ -14,8 +14,8 @@ from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.ledger.manifest import Manifest
 
-# What a kill costs at most: as much is moved again. Larger batches gain nothing on a fast disk, which takes 4 GiB in
-# about a second; smaller ones make it idle between flushes.
+# The most that a kill costs: this much is moved again. Larger batches gain nothing on a fast disk, which takes 4 GiB
+# in about a second; smaller ones leave it idle between flushes.
 FILES = 4096
 BYTES = 4 << 30
 SECONDS = 10.0
@@ -34,7 +34,7 @@ class DurableBatch:
         self.syncs = 0
         """Flushes of the filesystem so far."""
         self.sync_seconds = 0.0
-        """Time in them, without waiting for another thread's."""
+        """Seconds spent in them, without waiting for another thread's."""
         self._manifest = manifest
         self._destination = destination
         self._limits = (files, size, seconds)
@@ -45,7 +45,7 @@ class DurableBatch:
         self._committing = threading.Lock()
 
     def add(self, landed: Sequence[Landed]) -> None:
-        """Take all files that came from one source entry; commits where a limit is reached."""
+        """Take all files that came from one source entry; commits if a limit is reached."""
         with self._adding:
             self._waiting += landed
             self._bytes += sum(file.size for file in landed)
@@ -56,12 +56,12 @@ class DurableBatch:
     def commit(self) -> None:
         """Return when all files added so far are durable and named.
 
-        Raises ``DataError`` where the filesystem could not take them; they are then not named.
+        Raises ``DataError`` if the filesystem could not take them; they are then not named.
         """
         self._write(even_if_few=True)
 
     def commit_within(self, seconds: float) -> None:
-        """Commit what can be in ``seconds``, from any thread: for the end of a staging that failed."""
+        """Commit what can be committed in ``seconds``, from any thread: for the end of a staging that failed."""
 
         def commit() -> None:
             with suppress(DataError):
@@ -92,7 +92,7 @@ class DurableBatch:
 def sync_filesystem(folder: Path) -> None:
     """Wait until the disk has everything written to the filesystem of ``folder`` (``syncfs``; else ``sync``).
 
-    Raises ``DataError`` where the system says that data was lost on the way.
+    Raises ``DataError`` if the system says that data were lost on the way.
     """
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:

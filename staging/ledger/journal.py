@@ -1,4 +1,4 @@
-"""The journal of a destination: who began a staging into it and how that ended, so that a kill can be named."""
+"""The journal of a destination: who began a staging into it and how it ended, so that a kill can be reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "journal.jsonl"
 DONE = "done"
 KILLED = "killed"
 LATEST = 253402300800
-"""Seconds from 1970 to the year 10000, from which on times are none."""
+"""Seconds from 1970 to the year 10000; numbers from here on are not times."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Start:
     """A process that began to stage."""
 
     id: str
-    """Of the staging, the same on all its ranks."""
+    """ID of the staging, the same on all its ranks."""
     time: float
     """Seconds since 1970."""
     node: str
@@ -37,7 +37,7 @@ class Start:
     """When the process started, in ticks since the node's; tells it from a later one of the same ``pid``."""
     command: str
     selection: tuple[str, ...] | None = None
-    """The words of a command line that choose its files of the source, where it was one from a source."""
+    """The command-line arguments that choose its files of the source, if it staged from a source."""
 
     @classmethod
     def of_this_process(cls, staging: str, place: Place, command: str, selection: Sequence[str] | None = None) -> Start:
@@ -57,35 +57,35 @@ class Journal:
         self.path = destination / BOOKKEEPING / NAME
 
     def start(self, start: Start) -> None:
-        """Write down that this process begins to stage, and wait until the disk has it.
+        """Record that this process begins to stage, and wait until the disk has it.
 
-        Unfinished files alone would tell nobody whose they are. Raises ``DataError`` where it can't be written.
+        Unfinished files alone would not show whose they are. Raises ``DataError`` if it can't be written.
         """
         start_file(self.path, {"what": "hpcbench staging journal"})
         append_lines(self.path, [json.dumps({"event": "start", **asdict(start)})], durable=True)
 
     def end(self, start: Start, outcome: str = DONE, reason: str = "") -> None:
-        """Write down how it ended: ``done``, which a crash does not undo, ``aborted`` or ``killed``, and why."""
+        """Record how it ended: ``done``, which a crash does not undo, ``aborted`` or ``killed``, and why."""
         line = {"event": "end", "id": start.id, "rank": start.rank, "pid": start.pid, "time": time.time()}
         text = json.dumps(line | {"outcome": outcome, "reason": reason})
         append_lines(self.path, [text], durable=outcome == DONE)
 
     def unfinished(self, node: str) -> list[Start]:
-        """Those that began, did not say how they ended, and run no more; oldest first.
+        """Processes that began, did not record how they ended, and no longer run; oldest first.
 
-        A process is looked for on ``node``, this one's name; one of another node counts as gone, since the caller
+        A process is looked for on ``node``, the name of this node; one of another node counts as gone, since the caller
         holds the destination. ``end(start, KILLED)`` takes one off this list.
         """
         starts, outcomes = self._read()
         return [start for start in starts if _key(start) not in outcomes and not (start.node == node and _alive(start))]
 
     def is_done(self) -> bool:
-        """Whether the last staging was done by all its ranks here; also when none ever began."""
+        """Whether all ranks here finished the last staging; also true if none ever began."""
         starts, outcomes = self._read()
         return all(outcomes.get(_key(start)) == DONE for start in starts if start.id == starts[-1].id)
 
     def last_selection(self) -> tuple[str, ...]:
-        """The words that chose the files of the last staging from a source; none where the journal does not tell."""
+        """The arguments that chose the files of the last staging from a source; none if the journal does not say."""
         given = [start.selection for start in self._read()[0] if start.selection is not None]
         return given[-1] if given else ()
 
@@ -121,7 +121,7 @@ def _alive(start: Start) -> bool:
 
 
 def _born(pid: int) -> int | None:
-    """When a process started, in ticks since the machine did (proc(5), field 22); ``None`` where it is gone."""
+    """When a process started, in ticks since the machine did (proc(5), field 22); ``None`` if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:

@@ -18,14 +18,14 @@ from staging.storage.destination_folder import open_book
 BLOCK_BYTES = 1 << 20
 SCHEMA = 1
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""What the system says of a name that nothing has."""
+"""Errors for a name that nothing has."""
 
 
 def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    """The header of the file at ``path``; where there is none yet, ``header`` with the schema in front becomes it.
+    """The header of the file at ``path``; if there is none yet, ``header`` preceded by the schema becomes it.
 
     Processes that call this at once agree on one header, which the disk has when this returns. Raises ``DataError``
-    where the file can't be written, or has another schema.
+    if the file can't be written, or has another schema.
     """
     try:
         with os.fdopen(open_book(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b") as file:
@@ -37,7 +37,7 @@ def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
                 newline = b"\n" if file.seek(0, os.SEEK_END) else b""
                 file.write(newline + json.dumps(found).encode() + b"\n")
                 file.flush()
-            # Also of a header that was found: who wrote it may have been killed before the disk had it.
+            # Also for a header that was found: its writer may have been killed before the disk had it.
             os.fsync(file.fileno())
             sync_folder(path.parent)
     except OSError as error:
@@ -46,7 +46,7 @@ def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether anything has the name ``path``, a link as itself. Raises ``DataError`` where the system does not say."""
+    """Whether anything has the name ``path``, even a dangling link. Raises ``DataError`` if the system does not say."""
     try:
         os.lstat(path)
     except OSError as error:
@@ -57,9 +57,9 @@ def is_there(path: Path) -> bool:
 
 
 def is_begun(path: Path) -> bool:
-    """Whether the file at ``path`` says anything: one whose process was killed before its header was written does not.
+    """Whether the file at ``path`` says anything: not if its process was killed before writing the header.
 
-    Raises ``DataError`` where it can't be read.
+    Raises ``DataError`` if it can't be read.
     """
     with _opened(path) as file:
         found = _header(file)
@@ -67,7 +67,7 @@ def is_begun(path: Path) -> bool:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header of the file at ``path``; ``DataError`` where it can't be read, has none, or has another schema."""
+    """The header of the file at ``path``; ``DataError`` if it can't be read, has none, or has another schema."""
     found = find_header(path)
     if found is None:
         change = f"remove what it names with `hpcbench stage --clean {path.parent.parent}`, and stage again"
@@ -76,7 +76,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def find_header(path: Path) -> dict[str, Any] | None:
-    """As ``read_header``; ``None`` where the file has none."""
+    """Like ``read_header``, but ``None`` if the file has no header."""
     with _opened(path) as file:
         found = _header(file)
     return None if found is None else _checked(path, found)
@@ -85,9 +85,9 @@ def find_header(path: Path) -> dict[str, Any] | None:
 def append_lines(path: Path, lines: Iterable[str], *, durable: bool = False) -> None:
     """Append JSON texts, a line each, in one write, which other processes never split; ``durable`` waits for the disk.
 
-    The write begins with a line feed, so that a line which a killed process left unfinished ends there, and ends with
-    one: what a crash of the node leaves of a later write, zeros for example, is then no part of these lines. Raises
-    ``DataError`` where the file can't be written; lines that were written by then stay.
+    The write begins with a line feed, which ends a line that a killed process left unfinished. It ends with a line
+    feed, so that what a crash of the node leaves of a later write, such as zeros, is no part of these lines. Raises
+    ``DataError`` if the file can't be written; lines that were written by then stay.
     """
     data = "".join(f"\n{line}" for line in lines).encode()
     data += b"\n" if data else b""
@@ -108,7 +108,7 @@ def append_lines(path: Path, lines: Iterable[str], *, durable: bool = False) -> 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of the file in order, without its headers; torn and foreign lines are skipped.
 
-    Raises ``DataError`` where it can't be read.
+    Raises ``DataError`` if it can't be read.
     """
     with _opened(path) as file:
         while lines := file.readlines(BLOCK_BYTES):

@@ -1,9 +1,9 @@
-"""The manifest of a destination: which files staging put there, of what source; readers take these and no others.
+"""The manifest of a destination: which files staging put there, from what source; readers take these and no others.
 
 A text file, ``.staging/manifest.jsonl``, that only grows: a header with what the destination is for, then a line per
-file. A file is named once it is durable, so what is named is whole, whenever the processes were killed. The line of a
-file of more than 256 KiB has, beside its CRC32C, that of its first 256 KiB, of its first 512 KiB, and so on, in
-hexadecimal digits (``crc32c_256k``), so that a part of it can be checked; lines of earlier versions have not.
+file. A file is named once it is durable, so what is named is whole, whenever the processes were killed. Besides its
+CRC32C, the line of a file of more than 256 KiB has that of its first 256 KiB, of its first 512 KiB, and so on, in
+hexadecimal digits (``crc32c_256k``), so that a part of it can be checked; lines of earlier versions lack it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from staging.storage.destination_folder import is_reachable
 
 NAME = "manifest.jsonl"
 SHOWN = 500
-"""Characters of a value that stand in a message."""
+"""The most characters of a value that a message shows."""
 _QUOTE = json.JSONEncoder().encode
 
 
@@ -39,9 +39,9 @@ class Manifest:
 
     @classmethod
     def open(cls, destination: Path, identity: dict[str, Any]) -> Manifest:
-        """The manifest of ``destination``, made where there is none.
+        """The manifest of ``destination``, made if there is none.
 
-        ``identity`` says in JSON values what is staged and how. Raises ``DataError`` where the destination holds a
+        ``identity`` says in JSON values what is staged and how. Raises ``DataError`` if the destination holds a
         staging of another identity, has a manifest of another schema, or can't be written.
         """
         manifest = cls(destination)
@@ -68,20 +68,20 @@ class Manifest:
         append_lines(self.path, (_line(file, counts[file.source]) for file in landed), durable=True)
 
     def doubt(self, files: Sequence[Landed]) -> None:
-        """Say that named files are about to be written again, and wait until the disk has it.
+        """Record that named files are about to be written again, and wait until the disk has it.
 
-        Where nothing changed in the source, the new ones have the same names, sizes and times before the disk has
-        their bytes: after a crash the old lines would vouch for them.
+        If nothing changed in the source, the new files have the same names, sizes and times before the disk has their
+        bytes: after a crash the old lines would vouch for them.
         """
         append_lines(self.path, (_line(file, DOUBTED) for file in files), durable=True)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Say that files are gone, of which the disk knows already, and wait until it has this, too."""
+        """Record that files are gone, which the disk must already reflect, and wait until it has this, too."""
         append_lines(self.path, (f'{{"name": {_QUOTE(name)}, "removed": true}}' for name in names), durable=True)
 
 
 def identity_of(header: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What the header of the manifest at ``path`` says the destination is for. Raises ``DataError`` where it can't."""
+    """What the destination is for, by the header of the manifest at ``path``. Raises ``DataError`` if it can't say."""
     found = header.get("identity", {})
     if not isinstance(found, dict):
         raise DataError(path, "has a header that names no staging", "choose another destination")
@@ -89,23 +89,23 @@ def identity_of(header: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def manifest_path(destination: Path) -> Path:
-    """Where the manifest of a destination lies."""
+    """The path of a destination's manifest."""
     return destination / BOOKKEEPING / NAME
 
 
 def has_manifest(destination: Path) -> bool:
-    """Whether staging has written down anything of ``destination``. Raises ``DataError`` where that can't be read.
+    """Whether staging has recorded anything about ``destination``. Raises ``DataError`` if that can't be read.
 
-    A manifest without header and records is none: a staging was killed before it put anything there.
+    A manifest without header and records does not count: a staging was killed before it put anything there.
     """
     path = manifest_path(destination)
     return is_there(path) and not (destination / BOOKKEEPING).is_symlink() and is_begun(path)
 
 
 def load_records(destination: Path, *, headed: bool = True) -> Records:
-    """What staging put below ``destination``; ``DataError`` where there is no manifest that can be read.
+    """What staging put below ``destination``; ``DataError`` if there is no readable manifest.
 
-    Not ``headed``: also where its header is lost, so that nothing says of what source the files are.
+    With ``headed`` false, also if its header is lost, so that nothing says what source the files are from.
     """
     path = manifest_path(destination)
     if not has_manifest(destination):
@@ -120,9 +120,9 @@ def no_manifest(destination: Path) -> DataError:
 
 
 def staged_destination(folder: Path) -> Path | None:
-    """The staging destination that ``folder`` is or lies in, without links; ``None`` where there is none.
+    """The staging destination that ``folder`` is or is in, with links resolved; ``None`` if there is none.
 
-    Raises ``DataError`` where a link below a destination leads to ``folder``: what lies there, staging did not bring.
+    Raises ``DataError`` if a link below a destination leads to ``folder``: staging did not bring what is there.
     """
     named, real = folder.absolute(), folder.resolve()
     for path in dict.fromkeys((named, real)):
@@ -140,7 +140,7 @@ def staged_destination(folder: Path) -> Path | None:
 def staged_names(folder: Path) -> dict[str, int] | None:
     """Names in ``folder``, without those in folders below it, that the manifest of its destination has, with sizes.
 
-    ``None`` where it was not staged. Raises ``DataError`` as ``staged_destination``, and for an unreadable manifest.
+    ``None`` if it was not staged. Raises ``DataError`` as ``staged_destination`` does, and for an unreadable manifest.
     """
     destination = staged_destination(folder)
     if destination is None:
@@ -155,7 +155,7 @@ def staged_names(folder: Path) -> dict[str, int] | None:
 def is_inside(destination: Path, name: str) -> bool:
     """Whether ``name``, from a manifest, stays below ``destination`` and outside all bookkeeping.
 
-    Not when it is absolute, has ``..`` or another unusual part, or leads through a link.
+    It does not if it is absolute, has ``..`` or another unusual part, or leads through a link.
     """
     if not is_reachable(name):
         return False
@@ -167,7 +167,7 @@ def is_inside(destination: Path, name: str) -> bool:
 
 
 def _line(file: Landed, files_of_source: int) -> str:
-    # Put together by hand: a fifth of the time of a call of json.dumps, which would count among many small files.
+    # Formatted by hand in a fifth of the time of json.dumps, which would matter with many small files.
     name = _QUOTE(file.name)
     source = name if file.source == file.name else _QUOTE(file.source)
     line = f'"name": {name}, "size": {file.size}, "crc32c": {file.checksum}, "source": {source}'

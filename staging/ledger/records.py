@@ -19,33 +19,33 @@ from staging.source.listing import UNKNOWN, Listing
 from staging.storage.destination_folder import DestinationFolder, is_file_of
 
 BLOCKS = "crc32c_256k"
-"""Key of ``Landed.blocks`` in a line; another size of blocks would have another one."""
+"""Key of ``Landed.blocks`` in a line; another block size would have another key."""
 SOURCE_SIZE = "source_size"
 """Key of ``Landed.source_size`` in a line; lines of earlier versions have none."""
 WIDTH = 6
-"""Numbers that are kept of each file."""
+"""How many numbers are kept for each file."""
 DOUBTED = 0
 """In place of the number of files of an entry: this one is about to be written again, and may be anything meanwhile."""
 
 
 class Claim(NamedTuple):
-    """That an entry became a file."""
+    """A statement that an entry became a file."""
 
     name: str
     source: str
     mtime_ns: int
     """Time of the entry."""
     source_size: int
-    """Bytes of the entry; ``UNSET`` where the manifest has not."""
+    """Bytes of the entry; ``UNSET`` if the manifest does not say."""
 
     def is_of(self, mtime_ns: int, size: int) -> bool:
-        """Whether the entry had this time and, where that is known, this size."""
+        """Whether the entry had this time and, if known, this size."""
         return self.mtime_ns == mtime_ns and self.source_size in (UNSET, size)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Numbers of files, in the order of ``Records.position``; checksums of those that are doubted are unknown."""
+    """Numbers of files, in the order of ``Records.position``; checksums of doubted files are unknown."""
 
     sizes: NDArray[np.int64]
     checksums: NDArray[np.int64]
@@ -55,20 +55,20 @@ class Columns:
 
 
 class Records:
-    """Files that landed, one per name; where a name comes twice, what was said last holds, also that it was removed."""
+    """Files that landed, one per name; if a name comes twice, the last line holds, also if it says "removed"."""
 
     def __init__(self) -> None:
         self.position: dict[str, int] = {}
-        """Names, and where each stands in ``sources``; in the order in which they came."""
+        """Names, and the position of each in ``sources``; in the order in which they came."""
         self.sources: list[str] = []
         """The entry that each file came from."""
         self._numbers = array("q")
-        """Of each file: bytes, CRC32C, time of the source, how many files that has, time at the destination, bytes of
+        """For each file: bytes, CRC32C, time of the source, how many files that has, time at the destination, bytes of
         the source."""
         self._before: dict[str, list[Claim]] = {}
-        """Of names that came from several entries: what was said of them before what was said last."""
+        """For names that came from several entries: the claims before the last one."""
         self._blocks = bytearray()
-        """``Landed.blocks`` of all files, one after the other."""
+        """``Landed.blocks`` of all files, one after another."""
         self._extents = array("q")
         """Two per file: where its part of ``_blocks`` begins and ends."""
 
@@ -115,9 +115,9 @@ class Records:
     ) -> NDArray[np.bool_]:
         """Which of ``entries`` need not be moved again: one truth value for each.
 
-        An entry is complete when every file that came from it is named with the entry's modification time, lies below
-        ``destination`` with its size and the time that it landed with, and is none of ``bad``. The entry's size is that
-        of the manifest, too, or where files land ``as_they_are``, without a transform, that of the file.
+        An entry is complete if every file that came from it is named with the entry's modification time, is below
+        ``destination`` with the size and the time that it landed with, and is not in ``bad``. The entry's size must
+        also be that in the manifest or, if files land ``as_they_are``, without a transform, that of the file.
         """
         order = {listing.names[int(entry)]: at for at, entry in enumerate(entries)}
         mtimes_ns, sizes = listing.mtimes_ns[entries].tolist(), listing.sizes[entries].tolist()
@@ -137,7 +137,7 @@ class Records:
         return whole
 
     def claims(self) -> Iterator[Claim]:
-        """Which entries became which files; of one name all that ever did."""
+        """Which entries became which files; for one name, all that ever did."""
         for name, position in self.position.items():
             yield from self._before.get(name, ())
             yield self._claim(name, position)
@@ -206,7 +206,7 @@ class Records:
 
 
 def _parsed_blocks(text: object, size: int) -> bytes:
-    """``Landed.blocks`` of a file of ``size`` bytes; empty where ``text`` is not such, so that none is better."""
+    """``Landed.blocks`` of a file of ``size`` bytes; empty if ``text`` is anything else, since none is better."""
     if not isinstance(text, str) or len(text) != 8 * inner_blocks(size):
         return b""
     try:
@@ -217,7 +217,7 @@ def _parsed_blocks(text: object, size: int) -> bytes:
 
 
 def is_as_landed(status: os.stat_result | None, size: int, kept_ns: int) -> bool:
-    """Whether this is a file, and no link, of the size and the time that it landed with."""
+    """Whether this is a file, and no link, with the size and the time that it landed with."""
     return is_file_of(status, size) and status is not None and status.st_mtime_ns == kept_ns
 
 

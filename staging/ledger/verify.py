@@ -25,7 +25,7 @@ PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True, order=True)
 class BadFile:
-    """A file that is not what the manifest says of it."""
+    """A file that is not what the manifest says."""
 
     name: str
     """Relative to the destination."""
@@ -38,9 +38,9 @@ class Verified:
     """What was read again."""
 
     files: int = 0
-    """Looked at."""
+    """Files looked at."""
     bytes: int = 0
-    """Read."""
+    """Bytes read."""
     unchecked: int = 0
     """Files whose contents can't be judged: they landed with ``verify`` none, without a checksum."""
     bad: tuple[BadFile, ...] = ()
@@ -52,9 +52,9 @@ def reread(
 ) -> Verified:
     """Compare the files of the manifest with what landed, by size and CRC32C.
 
-    Files come from the disk and not from the page cache, where the system lets go of it. The ``ranks`` processes of
-    a node share the files; each finds out about its own. A file without a checksum is compared by size. Raises
-    ``DataError`` without a manifest.
+    Files come from the disk and not from the page cache, if the system drops them from it. The ``ranks`` processes of
+    a node share the files; each checks its own. A file without a checksum is compared by size. Raises ``DataError``
+    without a manifest.
     """
     records = load_records(destination)
     names = list(islice(records.position, rank, None, ranks))
@@ -81,7 +81,7 @@ def reread(
 
 
 def in_all(parts: Sequence[Verified]) -> Verified:
-    """The findings of several together."""
+    """The findings of several parts together."""
     return Verified(
         sum(part.files for part in parts),
         sum(part.bytes for part in parts),

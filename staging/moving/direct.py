@@ -1,4 +1,4 @@
-"""The direct path: each node reads for itself what lands on it, with several streams at a time."""
+"""The direct path: each node itself reads what lands on it, with several streams at a time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from staging.threads.channel import Channel, Failure, joined
 from staging.threads.worker import Worker
 
 LARGE_BYTES = 16 << 20
-"""From this mean file size on a thread more for each file is worth its queue and its buffers."""
+"""From this mean file size on, an extra thread for each file is worth its queue and its buffers."""
 
 BLOCK_BYTES = 2 << 20
-"""A thread that reads and writes by turns takes so much of a large file at a time, which then stays in its cache."""
+"""A thread that alternates reads and writes takes this much of a large file at a time, which stays in its cache."""
 
 
 def move_directly(
@@ -31,9 +31,9 @@ def move_directly(
     *,
     transforms: bool = False,
 ) -> Counters:
-    """Read and write the entries of ``stream`` with at most ``threads`` workers; returns what they did, added up.
+    """Read and write the entries of ``stream`` with at most ``threads`` workers; returns their counters, added up.
 
-    ``transforms``: the writers compute. The first error of a worker ends all and is raised.
+    ``transforms`` says that the writers compute. The first error of a worker ends all workers and is raised.
     """
     failure = Failure()
     jobs = Jobs(stream.pieces())
@@ -49,7 +49,7 @@ def move_directly(
             failure.fail(error)
             return
         finally:
-            writer.abandon()  # what is unfinished, also where another thread failed
+            writer.abandon()  # what is unfinished, also if another thread failed
         with lock:
             for part in (own, reader.counters, writer.counters):
                 total.add(part)
@@ -60,9 +60,9 @@ def move_directly(
 
 
 def is_for_pairs(stream: Stream, threads: int) -> bool:
-    """Whether a second thread shall read for each that writes: where there are fewer files, large ones, than threads.
+    """Whether each writing thread gets a second thread that reads: if files are large, and fewer than threads.
 
-    With more files, the reading of one overlaps the writing of others anyway; 1 GiB in 4 files then takes 0.65 s of
+    With more files, reading one overlaps writing others anyway; 1 GiB in 4 files then takes 0.65 s of
     processor time, and 0.98 s in pairs, whose buffers do not stay in the cache.
     """
     files = stream.jobs
@@ -96,7 +96,7 @@ class Jobs:
 def inline(
     jobs: Jobs, reader: Reader, writer: PieceWriter, piece_bytes: int, queue_pieces: int, failure: Failure
 ) -> Counters:
-    """Read and write by turns in one thread."""
+    """Alternate reads and writes in one thread."""
     counters, buffer = Counters(), memoryview(bytearray(piece_bytes))
     for run in jobs:
         for block in (block for piece in run for block in blocks(piece)):
@@ -110,7 +110,7 @@ def inline(
 
 
 def blocks(piece: Piece) -> Iterator[Piece]:
-    """The piece itself where it holds whole files, else its parts of at most ``BLOCK_BYTES``."""
+    """The piece itself if it holds whole files, else its parts of at most ``BLOCK_BYTES``."""
     first = piece.fragments[0]
     if first.is_whole or piece.bytes <= BLOCK_BYTES:
         yield piece
@@ -123,7 +123,7 @@ def blocks(piece: Piece) -> Iterator[Piece]:
 def overlapped(
     jobs: Jobs, reader: Reader, writer: PieceWriter, piece_bytes: int, queue_pieces: int, failure: Failure
 ) -> Counters:
-    """Read in a thread of its own while this one writes; pieces wait in a bounded queue between them."""
+    """Read in a separate thread while this one writes; pieces wait in a bounded queue between them."""
     full: Channel[tuple[Piece, memoryview, memoryview]] = Channel(queue_pieces, failure)
     empty: Channel[memoryview] = Channel(queue_pieces + 2, failure)
     for _ in range(queue_pieces + 2):

@@ -1,10 +1,10 @@
 """The exchange path: every byte is read from the source once in the whole job, and travels between nodes by MPI.
 
 Nodes exchange along lanes: rank ``l`` of each node with rank ``l`` of the others, so no byte travels twice to a node.
-All ranks compute the same pieces from the plan, so nothing has to be said before it is sent.
+All ranks compute the same pieces from the plan, so nothing has to be announced before it is sent.
 
 - Replicated entries go round a ring (as in a ring all-gather): in each step a rank passes on the piece that it got in
-  the step before, so that every rank sends and receives at once and holds only a few pieces, whatever the nodes.
+  the step before, so that every rank sends and receives at once and holds only a few pieces, for any number of nodes.
 - Entries with one home go there in pairs: in round ``s`` node ``n`` sends to ``n + s`` and receives from ``n - s``.
 """
 
@@ -32,11 +32,11 @@ from staging.threads.channel import Channel, Failure, joined
 from staging.threads.worker import Worker
 
 TRAILER = 4
-"""Bytes behind each piece on its way: its CRC32C."""
+"""Bytes after each piece in transit: its CRC32C."""
 
 
 class Buffer:
-    """Memory for one piece, which returns to its pool when all who hold it have let go."""
+    """Memory for one piece, which returns to its pool when all its holders have released it."""
 
     def __init__(self, piece_bytes: int, pool: Channel[Buffer]) -> None:
         self.memory = memoryview(bytearray(piece_bytes + TRAILER))
@@ -45,13 +45,13 @@ class Buffer:
         self._lock = threading.Lock()
 
     def hold(self) -> Buffer:
-        """One more holder."""
+        """Add a holder."""
         with self._lock:
             self._holders += 1
         return self
 
     def release(self) -> None:
-        """One holder less; the last one returns the memory."""
+        """Remove a holder; the last one returns the memory."""
         with self._lock:
             self._holders -= 1
             free = self._holders == 0
@@ -61,7 +61,7 @@ class Buffer:
 
 @dataclass
 class Filled:
-    """A piece with its bytes, from the stream of which node."""
+    """A piece with its bytes, and the node whose stream it is from."""
 
     origin: int
     piece: Piece
@@ -77,7 +77,7 @@ class Lane:
     partners: list[int]
     """The rank of this lane on each node."""
     numbers: NDArray[np.int64]
-    """Slices of the plan, of this lane, that some node lacks; in the order in which they travel."""
+    """The plan's slices on this lane that some node lacks, in the order in which they travel."""
     piece_bytes: int
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ def move_by_exchange(
             landing.finish()
     finally:
         failure.clear_channels()
-        if reading.wait(0):  # else it hangs in a call to the system, with the file that this would close
+        if reading.wait(0):  # else it hangs in a system call on the file that this would close
             reader.close()
     landing.add_up()
     for part in (reader.counters, landing.counters):
@@ -168,12 +168,12 @@ def read_all(
 
 
 def seal(memory: memoryview, size: int, checked: bool) -> None:
-    """Put the checksum of the first ``size`` bytes behind them."""
+    """Put the checksum of the first ``size`` bytes after them."""
     memory[size : size + TRAILER] = (crc32c(memory[:size]) if checked else 0).to_bytes(TRAILER, "little")
 
 
 class Landing:
-    """Threads that write, once they are started; all pieces of one origin go to the same one, in order."""
+    """Threads that write, once they are started; all pieces of one origin go to the same thread, in order."""
 
     def __init__(self, make_writer: Callable[[], PieceWriter], writers: int, failure: Failure) -> None:
         self.counters = Counters()
@@ -184,16 +184,16 @@ class Landing:
         self.threads = [Worker(partial(self._work, channel), "stage-write") for channel in self._channels]
 
     def put(self, filled: Filled) -> None:
-        """Have a piece written; its buffer is released afterwards."""
+        """Queue a piece for writing; its buffer is released afterwards."""
         self._channels[filled.origin % len(self._channels)].put(filled)
 
     def finish(self) -> None:
-        """No more pieces come."""
+        """Announce that no more pieces come."""
         for channel in self._channels:
             channel.close()
 
     def add_up(self) -> None:
-        """Once the threads have ended: what they did."""
+        """Add up what the threads did, once they have ended."""
         for part in self._parts:
             self.counters.add(part)
         self.counters.write_stalled_s += sum(channel.get_stalled_s for channel in self._channels)
@@ -237,7 +237,7 @@ class Exchange:
         self.checked = checked
 
     def run(self) -> None:
-        """Move everything of the plan."""
+        """Move everything in the plan."""
         nodes = self.lane.plan.nodes
         self.around_the_ring([self.lane.stream(origin, EVERY_NODE) for origin in range(nodes)])
         for shift in range(nodes):
@@ -245,7 +245,7 @@ class Exchange:
             self.in_pairs(self.lane.stream(self.lane.node, to), to, self.lane.stream(source, self.lane.node), source)
 
     def around_the_ring(self, streams: list[Stream]) -> None:
-        """Every node's pieces to every node, one piece of each at a time."""
+        """Send every node's pieces to every node, one piece of each at a time."""
         nodes, node = len(streams), self.lane.node
         for pieces in zip_longest(*(stream.pieces() for stream in streams)):
             held: Filled | None = self.own(pieces[node])
@@ -259,7 +259,7 @@ class Exchange:
                 held.buffer.release()
 
     def in_pairs(self, outgoing: Stream, to: int, incoming: Stream, source: int) -> None:
-        """All pieces for ``to``, while those from ``source`` come."""
+        """Send all pieces for ``to`` while those from ``source`` arrive."""
         if to == self.lane.node:
             for piece in outgoing.pieces():
                 if (own := self.own(piece)) is not None:
@@ -273,7 +273,7 @@ class Exchange:
                     filled.buffer.release()
 
     def own(self, piece: Piece | None) -> Filled | None:
-        """The next piece that this rank read, which lands here, too; held once for the caller."""
+        """The next piece that this rank read, which also lands here; held once for the caller."""
         if piece is None:
             return None
         filled = self.take()
@@ -315,7 +315,7 @@ class Exchange:
         return buffer
 
     def verify(self, piece: Piece, received: memoryview, source: int) -> None:
-        """Compare a piece with the checksum behind it."""
+        """Compare a piece with the checksum after it."""
         if not self.checked:
             return
         expected = int.from_bytes(received[-TRAILER:], "little")

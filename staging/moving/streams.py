@@ -1,4 +1,4 @@
-"""A run of entries as one stream of bytes, cut into pieces; the same on the rank that reads and on those that write."""
+"""Cuts a run of entries into pieces of one byte stream; the same on the rank that reads and on those that write."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from staging.planning.slices import Slices
 
 
 class Fragment(NamedTuple):
-    """Bytes ``start`` to ``stop`` of an entry, which has ``size``."""
+    """Bytes ``start`` to ``stop`` of an entry of ``size`` bytes."""
 
     entry: int
     start: int
     stop: int
     size: int
     of: tuple[int, int] | None = None
-    """Where the slice begins and ends that it is of, where an entry is cut; else it is all of the entry's."""
+    """If the entry is cut: where the fragment's slice begins and ends; otherwise the slice is the whole entry."""
 
     @property
     def is_first(self) -> bool:
@@ -38,7 +38,7 @@ class Fragment(NamedTuple):
 
     @property
     def ends_slice(self) -> bool:
-        """Whether the slice ends here that it is of."""
+        """Whether its slice ends here."""
         return self.stop == (self.size if self.of is None else self.of[1])
 
 
@@ -51,7 +51,7 @@ class Piece:
 
     @property
     def ends_job(self) -> bool:
-        """Whether another thread may go on: the last entry ends here, or may be written in any order."""
+        """Whether another thread may continue: the last entry ends here, or may be written in any order."""
         last = self.fragments[-1]
         return last.of is not None or last.is_last
 
@@ -75,12 +75,12 @@ class Stream:
 
     @property
     def jobs(self) -> int:
-        """How many threads may work at once: one for each whole entry, one for each piece of those that are cut."""
+        """How many threads may work at once: one for each whole entry, one for each piece of a cut entry."""
         cut = self.slices.bytes[self._is_cut]
         return len(self.slices) - len(cut) + int((-(-cut // self.piece_bytes)).sum())
 
     def pieces(self) -> Iterator[Piece]:
-        """The pieces in order. Each entry begins in exactly one of them, and empty ones have a fragment, too."""
+        """The pieces in order. Each entry begins in exactly one of them; empty entries have a fragment, too."""
         number, limit = 0, self.piece_bytes
         while number < len(self.slices):
             begin = int(self.ends[number - 1]) if number else 0

@@ -23,10 +23,10 @@ Commit = Callable[[list[Landed]], None]
 
 
 class PieceWriter:
-    """Takes the pieces of one stream in order. ``wanted`` says which entries this node lacks; others are passed over.
+    """Takes the pieces of one stream in order. ``wanted`` says which entries this node lacks; others are skipped.
 
     Entries with a known checksum are compared with it. ``root`` is where the entries are, for errors to name them in
-    full. What is cut goes to ``shared``, and lands when that is settled. Used by one thread.
+    full. Cut entries go to ``shared``, and land when that is settled. Used by one thread.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class PieceWriter:
             self._sink = None
 
     def _take(self, fragment: Fragment, part: memoryview) -> list[Landed]:
-        """Write a part of an entry; what landed with it."""
+        """Write a part of an entry; returns what landed with it."""
         if fragment.of is not None:
             assert self._shared is not None
             self._shared.write(fragment.entry, fragment.start, part)
@@ -100,7 +100,7 @@ class PieceWriter:
         return [replace(file, source_size=fragment.size) for file in landed]
 
     def _in_full(self, entry: int, error: DataError) -> DataError:
-        """``error`` of a check or a transform, which know an entry by its name, or by that of what it became."""
+        """``error`` of a check or a transform, which names an entry or what it became, with the entry's full path."""
         name = self._listing.names[entry]
         problem = error.problem if str(error.path) == name else f"{error.path}: {error.problem}"
         return DataError(self._root / name, problem, error.change)

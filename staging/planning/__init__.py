@@ -1,1 +1,1 @@
-"""Who reads what and where it lands."""
+"""Plans who reads what and where it lands."""

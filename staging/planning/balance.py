@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 def least_loaded(sizes: NDArray[np.int64], parts: int, seed: int) -> NDArray[np.int32]:
     """The part of each element: in an order drawn from ``seed``, each goes to the part with the fewest bytes so far.
 
-    The loads of any two parts then differ by at most the largest size (Graham, 1969). Of equal loads the one of fewer
-    elements is taken, then the first. The draw is of raw Philox bits, which are the same in every version of NumPy.
+    The loads of any two parts then differ by at most the largest size (Graham, 1969). Of equal loads, the one with
+    fewer elements is taken, then the first. The draw uses raw Philox bits, the same in every version of NumPy.
     """
     order = np.argsort(np.random.Philox(seed).random_raw(len(sizes)), kind="stable")
     part = np.empty(len(sizes), np.int32)

@@ -1,4 +1,4 @@
-"""What files take at a destination beside their content: the manifest, folders, entries in folders, other books."""
+"""What files take at a destination beyond their content: manifest, folders, folder entries, other bookkeeping."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from staging.source.listing import Names
 from staging.storage.space import block_bytes
 
 LINE = 200
-"""Bytes of a file's line in the manifest and of its entry in a folder, without its name, at most."""
+"""The most bytes of a file's line in the manifest and of its entry in a folder, without its name."""
 BLOCK_LINE = 8
 """Bytes of a block's checksum in the manifest."""
 BOOKS = 12
-"""Files and blocks of the bookkeeping beside the manifest, and unfinished files."""
+"""Files and blocks of the bookkeeping besides the manifest, and unfinished files."""
 
 
 def overhead(names: Names, content_bytes: int, folder: Path) -> tuple[int, int]:
-    """Bytes and files that files of these relative names take below ``folder`` beside their content.
+    """Bytes and files that files of these relative names take below ``folder`` beyond their content.
 
-    The manifest names each, with its source and a checksum for every block of ``content_bytes``; their folders do, too,
-    and are files themselves. ``BOOKS`` are for the other books, and for what a filesystem needs to put files in their
-    place.
+    The manifest names each file, with its source and a checksum for every block of ``content_bytes``; folders name each
+    file, too, and are files themselves. ``BOOKS`` allows for the other bookkeeping, and for what a filesystem needs to
+    put files in place.
     """
     if not len(names):
         return 0, 0

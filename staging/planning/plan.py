@@ -1,4 +1,4 @@
-"""Who reads what and where it lands; pure arithmetic on a listing, the same on every rank."""
+"""Plans who reads what and where it lands; pure arithmetic on a listing, the same on every rank."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ EVERY_NODE = -1
 ITSELF = -1
 """The reading node of an entry that each landing node reads for itself."""
 PAIRS = r"^(.*?)(?:_data\.npy|_label\.npy|\.idx)$|^(.*/)?(?:data|label)-([^/]*\.npy)$"
-"""Names of files that are one sample have the same groups, joined: two arrays, or a file and its index."""
+"""Files of one sample have names with the same groups, joined: two arrays, or a file and its index."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """For each entry of ``listing`` its home node; for each slice of one the node that reads it, and the lane.
+    """The home node of each entry of ``listing``, and the reading node and the lane of each slice.
 
     A lane is a local rank: slice ``s`` is read by rank ``lane[s]`` of its reading node and written by rank
     ``lane[s]`` of each node that it lands on, so that nodes exchange along lanes and never within themselves.
-    ``lanes`` is the least number of ranks that a node has; other ranks have nothing to do.
+    ``lanes`` is the smallest number of ranks on any node; other ranks have nothing to do.
     """
 
     listing: Listing
@@ -51,7 +51,7 @@ class Plan:
     def summary(self, missing: NDArray[np.bool_] | None = None) -> PlanSummary:
         """Files and bytes that each node reads, sends, receives and lands.
 
-        ``missing`` has for each entry whether a node still lacks it, and so whether it moves; ``None``: all do.
+        ``missing`` says for each entry whether a node still lacks it, and so whether it moves; ``None``: all do.
         """
         moving = np.ones(len(self.listing), np.int64) if missing is None else missing.astype(np.int64)
         sizes = self.listing.sizes * moving
@@ -93,12 +93,13 @@ def make_plan(
 ) -> Plan:
     """A plan for ``nodes`` nodes with ``ranks_per_node`` ranks each.
 
-    ``shard``: homes are drawn by ``seed`` and even by bytes: two nodes differ by at most the largest file, or group
-    of files that belong together. These have the same groups of the regular expression ``group_by`` (``None``: each
-    file for itself) and share a home; each ``shuffle`` of a seed is another draw. Names that match a shell pattern of
-    ``replicate_also`` have every node for a home. ``exchange``: each node reads a contiguous run of the listing, within
-    the largest file of the mean. Of the entries that ``may_cut`` names (``None``: no) large ones are cut where runs
-    divide, so that ranks read alike. Raises ``InputError`` for counts, a placement, path or expression that can't be.
+    ``shard``: homes are drawn from ``seed`` and balanced by bytes: two nodes differ by at most the largest file, or
+    group of files that belong together. Such files have the same groups of the regular expression ``group_by``
+    (``None``: each file by itself) and share a home; each ``shuffle`` of a seed is another draw. Names that match a
+    shell pattern of ``replicate_also`` have every node as their home. ``exchange``: each node reads a contiguous run
+    of the listing, within the largest file of the mean. Large entries among those that ``may_cut`` marks (``None``:
+    none) are cut where runs divide, so that ranks read equally. Raises ``InputError`` for an invalid count, placement,
+    path or expression.
     """
     _check(nodes, ranks_per_node, placement, path, seed)
     if replicate_also and placement != "shard":
@@ -125,20 +126,20 @@ def with_lanes(
     reading_node: NDArray[np.int32],
     may_cut: NDArray[np.bool_],
 ) -> Plan:
-    """The plan for these homes and readers: what two nodes have between them is cut into runs, one for each lane."""
+    """The plan for these homes and readers: the data between two nodes are cut into runs, one for each lane."""
     nodes, lanes = len(ranks_per_node), min(ranks_per_node)
     pairs = reading_node.astype(np.int64) * (nodes + 1) + home[slices.entry]
     slices, origin = cut(slices, lanes, pairs, may_cut[slices.entry])
     reading_node, home_of_slice = reading_node[origin], home[slices.entry]
     lane = runs(slices.bytes, lanes, pairs[origin])
-    # pairs of few files would all use the same lanes: each begins at another one
+    # pairs with few files would all use the same lanes, so each begins at another one
     paired = (home_of_slice != EVERY_NODE) & (reading_node != ITSELF)
     lane = np.where(paired, (lane + reading_node + home_of_slice) % np.int32(lanes), lane)
     return Plan(listing, nodes, lanes, home, slices, reading_node, lane, tuple(ranks_per_node))
 
 
 def matching(listing: Listing, patterns: Sequence[str]) -> NDArray[np.bool_]:
-    """For each entry whether its name matches one of the shell patterns."""
+    """For each entry, whether its name matches one of the shell patterns."""
     if not patterns:
         return np.zeros(len(listing), np.bool_)
     selection = Selection(include=tuple(patterns))
@@ -161,7 +162,7 @@ def _check(nodes: int, ranks_per_node: Sequence[int], placement: str, path: str,
 
 
 def homes(listing: Listing, nodes: int, seed: int, shuffle: int = 0, group_by: str | None = PAIRS) -> NDArray[np.int32]:
-    """The node of each entry: even by bytes, drawn by ``seed`` and ``shuffle``, the same for files of one sample."""
+    """The node of each entry: balanced by bytes, drawn from ``seed`` and ``shuffle``, one node for each sample."""
     if shuffle:
         seed = int(np.random.SeedSequence([seed, shuffle]).generate_state(1, np.uint64)[0])
     group = _groups(listing, group_by)
@@ -174,7 +175,7 @@ def homes(listing: Listing, nodes: int, seed: int, shuffle: int = 0, group_by: s
 
 
 def _groups(listing: Listing, group_by: str | None) -> NDArray[np.int64] | None:
-    """For each entry the first entry of its group; ``None`` where each is for itself."""
+    """For each entry, the first entry of its group; ``None`` if each is by itself."""
     blob = listing.names.blob
     if group_by is None or (group_by == PAIRS and b".npy" not in blob and b".idx" not in blob):
         return None

@@ -8,7 +8,7 @@ from typing import Any
 from staging.units import human
 
 SHOWN_NODES = 16
-"""More nodes than this are shown by the first, the last and the extremes."""
+"""With more nodes than this, the table shows the first, the last and the extremes."""
 COLUMNS = ("bytes_landing", "bytes_read", "bytes_sent", "bytes_received")
 TITLE = f"{'node':>6} {'files':>12} {'landing':>11} {'read':>11} {'sent':>11} {'received':>11} {'idle ranks':>11}"
 

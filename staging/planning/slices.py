@@ -1,4 +1,4 @@
-"""Parts of entries: nearly all are whole, and a large one may be cut, so that several ranks bring it together."""
+"""Slices of entries: nearly all are whole, but a large one may be cut so that several ranks bring it together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALIGN_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Slices:
-    """Bytes ``start`` to ``stop`` of the entries ``entry``, which have ``size``; arrays of one length."""
+    """Bytes ``start`` to ``stop`` of the entries ``entry`` of ``size`` bytes; arrays of equal length."""
 
     entry: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -24,7 +24,7 @@ class Slices:
 
     @classmethod
     def whole(cls, sizes: NDArray[np.int64], entries: NDArray[np.int64] | None = None) -> Slices:
-        """All entries of the sizes ``sizes``, or those with the numbers ``entries``, uncut."""
+        """All entries of the given ``sizes``, or those numbered ``entries``, uncut."""
         entries = np.arange(len(sizes), dtype=np.int64) if entries is None else entries
         own = sizes[entries]
         return cls(entries, np.zeros(len(entries), np.int64), own, own)
@@ -34,27 +34,27 @@ class Slices:
 
     @property
     def bytes(self) -> NDArray[np.int64]:
-        """Bytes of each."""
+        """Bytes of each slice."""
         return self.stop - self.start
 
     @property
     def is_cut(self) -> NDArray[np.bool_]:
-        """Which are not the whole of their entry."""
+        """Which slices are not whole entries."""
         cut: NDArray[np.bool_] = self.bytes != self.size
         return cut
 
     def take(self, which: NDArray[np.int64]) -> Slices:
-        """Those with the numbers ``which``, in this order."""
+        """The slices numbered ``which``, in this order."""
         return Slices(self.entry[which], self.start[which], self.stop[which], self.size[which])
 
 
 def cut(
     slices: Slices, parts: int, groups: NDArray[np.int64], may_cut: NDArray[np.bool_]
 ) -> tuple[Slices, NDArray[np.int64]]:
-    """Cut large slices where ``balance.runs`` divides a group into ``parts`` runs; also the slice that each is of.
+    """Cut large slices where ``balance.runs`` divides a group into ``parts`` runs; also the slice each came from.
 
-    ``may_cut`` says which slices may be. Runs of what results differ from the mean of their group by at most the
-    largest slice that is not cut, and ``ALIGN_BYTES``.
+    ``may_cut`` says which slices may be cut. Runs of the result differ from the mean of their group by at most the
+    largest slice that is not cut, plus ``ALIGN_BYTES``.
     """
     sizes = slices.bytes
     large = may_cut & (sizes >= CUT_BYTES)

@@ -1,1 +1,1 @@
-"""What the parts can do, measured, and what bound a staging."""
+"""Measures what the parts can do, and finds what bound a staging."""

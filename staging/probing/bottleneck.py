@@ -1,4 +1,4 @@
-"""What a staging was bound by: how near each part came to its probed ceiling, or, without a probe, who was busiest."""
+"""What bound a staging: how near each part came to its probed ceiling, or, without a probe, what was busiest."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Rank(Protocol):
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a staging, and how much of what it can do was used."""
+    """A part of a staging, and how much of its capability was used."""
 
     part: str
     share: float
-    """Of the probed ceiling; without a probe, of the staging's seconds."""
+    """Share of the probed ceiling; without a probe, of the staging's seconds."""
     achieved: float = 0.0
     """Bytes or files per second while data moved; 0 without a probe."""
     ceiling: float = 0.0
@@ -56,9 +56,9 @@ class _Node:
 
 
 def probed_shares(ranks: Sequence[Rank], ceilings: Ceilings, path: str, transform: str, verify: str) -> list[Share]:
-    """For each part that moved something its rate over the fastest that the probe saw, the highest first.
+    """For each part that moved something, its rate over the fastest that the probe saw; highest first.
 
-    What all nodes share (the source) counts in all, against the slowest node's time; the rest counts on the node that
+    What all nodes share (the source) counts in total, against the slowest node's time; the rest counts on the node that
     comes nearest to its own ceiling.
     """
     nodes = _by_node(ranks)
@@ -78,11 +78,11 @@ def probed_shares(ranks: Sequence[Rank], ceilings: Ceilings, path: str, transfor
 
 
 def busy_shares(ranks: Sequence[Rank], path: str) -> list[Share]:
-    """For each activity the share of the staging's seconds that it kept its threads busy, the highest first.
+    """For each activity, the share of the staging's seconds during which it kept its threads busy; highest first.
 
-    That of reading and of writing is the busiest rank's. A thread counts while it had work: one that found nothing to
-    do does not make the others look idle. Of the exchange the least busy rank's is taken: what the others spend there
-    beyond that is waiting for a slower one.
+    For reading and for writing, that is the busiest rank's share. A thread counts while it had work: one that found
+    nothing to do does not make the others look idle. For the exchange, it is the least busy rank's share: any more time
+    that other ranks spend there is waiting for a slower one.
     """
     seconds = max((rank.seconds for rank in ranks), default=0.0)
     moving = [rank for rank in ranks if rank.phases_s.get("move", 0.0) > 0 and _worked(rank.counters)]
@@ -120,7 +120,7 @@ def _share_of(part: str, name: str, node: _Node, rate: Rate, ceilings: Ceilings,
         "gunzip": counters.bytes_landed,
     }  # fmt: skip
     seconds = node.move_s + (node.commit_s if part == "write_flushed" else 0.0)
-    # a later allocation has other nodes, of which nothing is known
+    # a later allocation has other nodes, about which nothing is known
     ceiling = rate.per_node[ceilings.nodes.index(name)] if name in ceilings.nodes else 0.0
     if not amounts[part] or seconds <= 0 or ceiling <= 0:
         return None
@@ -128,7 +128,7 @@ def _share_of(part: str, name: str, node: _Node, rate: Rate, ceilings: Ceilings,
 
 
 def _busy(rank: Rank, path: str, nodes: int) -> Mapping[str, float]:
-    """Seconds of the move that each activity was at work, as the mean of the threads that it had work for."""
+    """Seconds of the move during which each activity was at work, averaged over the threads that it had work for."""
     counters, move = rank.counters, rank.phases_s["move"]
     if path == "exchange":
         # all pieces of one node go to the same writing thread
@@ -138,7 +138,7 @@ def _busy(rank: Rank, path: str, nodes: int) -> Mapping[str, float]:
             "write": min(counters.write_s / min(rank.threads, nodes), move),
         }
     if counters.read_stalled_s == counters.write_stalled_s == 0:
-        # small files: each thread reads and writes by turns, and never waits
+        # small files: each thread alternates reads and writes, and never waits
         reading = writing = counters.read_s + counters.write_s
     else:
         reading = counters.read_s + counters.read_stalled_s

@@ -30,7 +30,7 @@ WORDS = {
 }
 """The parts, as reports call them."""
 DEEPEST = 8
-"""Levels of lists and objects within each other in the facts of machines; these have two."""
+"""The most levels of nested lists and objects in the facts of machines; these have two."""
 COUNTED = ("stat", "open", "create")
 """Parts whose rates are files per second; those of the others are bytes per second."""
 
@@ -41,9 +41,9 @@ class Rate:
 
     part: str
     threads: int
-    """Of each rank."""
+    """Threads of each rank."""
     block_bytes: int
-    """Read, written or sent at a time; the size of a small file; 0 where it has no meaning."""
+    """Bytes read, written or sent at a time; the size of a small file; 0 if it has no meaning."""
     per_node: tuple[float, ...]
     """Bytes or files per second of each node, in the order of the nodes."""
     note: str = ""
@@ -52,7 +52,7 @@ class Rate:
 
     @property
     def total(self) -> float:
-        """Of all nodes together."""
+        """The rate of all nodes together."""
         return sum(self.per_node)
 
 
@@ -71,7 +71,7 @@ class Ceilings:
     """Facts about the nodes, one object for each kind of node."""
 
     def best(self, part: str, note: str | None = None) -> Rate | None:
-        """The fastest setting of ``part``, of those with ``note`` if any have it; ``None`` where none was measured."""
+        """The fastest setting of ``part``, of those with ``note`` if any have it; ``None`` if none was measured."""
         rates = [rate for rate in self.rates if rate.part == part]
         noted = [rate for rate in rates if rate.note == note]
         return max(noted or rates, key=lambda rate: rate.total, default=None)
@@ -82,7 +82,7 @@ class Ceilings:
 
     @classmethod
     def from_dict(cls, found: dict[str, Any], place: object) -> Ceilings:
-        """What ``as_dict`` gave. Raises ``DataError``, which names ``place``, for anything else."""
+        """What ``as_dict`` returned. Raises ``DataError`` naming ``place`` for anything else."""
         again = "delete it, and probe again with `hpcbench stage SRC DST --probe`"
         try:
             if found.get("schema") != SCHEMA:
@@ -113,7 +113,7 @@ class Ceilings:
 
 
 def write_ceilings(ceilings: Ceilings, destination: Path) -> None:
-    """Keep a probe's result below ``destination``. Raises ``DataError`` where it can't be written."""
+    """Keep a probe's result below ``destination``. Raises ``DataError`` if it can't be written."""
     path = destination / BOOKKEEPING / NAME
     try:
         with replacing(path) as temporary:
@@ -135,7 +135,7 @@ def read_ceilings(destination: Path) -> Ceilings | None:
 
 
 def ceilings_for(destination: Path, source: Path, nodes: int) -> Ceilings | None:
-    """The last probe's result below ``destination`` if it was of this ``source`` and as many nodes."""
+    """The last probe's result below ``destination`` if it was of this ``source`` and on as many nodes."""
     found = read_ceilings(destination)
     return found if found is not None and (found.source, len(found.nodes)) == (str(source.absolute()), nodes) else None
 

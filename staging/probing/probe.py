@@ -1,4 +1,4 @@
-"""Measures in seconds what the parts of a staging can do here: source, local storage, network, decoding."""
+"""Measures, within seconds, what the parts of a staging can do here: source, local storage, network, decoding."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Probe:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _make(self, folder: Path) -> None:
-        """Make the folder to write in, and remove those of probes that were killed; the lock on the place is held."""
+        """Make the folder to write in, and remove those of killed probes; the caller holds the destination's lock."""
         if self.world.place.local_rank != 0:
             return
         try:
@@ -128,7 +128,7 @@ class Probe:
         return [block for number, block in enumerate(BLOCKS) if number == 0 or BLOCKS[number - 1] < largest]
 
     def _ways(self, folder: Path) -> list[WriteWay]:
-        """How large files can be written on all nodes."""
+        """The ways to write large files that work on all nodes."""
         found = self.world.all_gather(together(self.world, lambda: ways_at(folder)))
         return [way for way in WAYS if all(way in ways for ways in found)]
 
@@ -139,7 +139,7 @@ class Probe:
         return read + looks + exchange + bool(self.sample.gzip) + 2 * ways + 2
 
     def _looks(self) -> None:
-        """Looking at files and opening them."""
+        """Measure looking at files and opening them."""
         place, sample = self.world.place, self.sample
         settings = [(part, threads) for threads in THREADS for part in ("stat", "open")] if sample.names else []
         for number, (part, threads) in enumerate(settings):
@@ -149,7 +149,7 @@ class Probe:
             self._measure(part, threads, 0, partial(rate, sample.root, names, threads, seconds), note)
 
     def _reads(self) -> None:
-        """Reading the source."""
+        """Measure reading the source."""
         settings = [(threads, block) for block in self._blocks() for threads in THREADS] if self.sample.segments else []
         for threads, block in settings:
             seconds = self.budget_s * READ_SHARE / len(settings)
@@ -161,7 +161,7 @@ class Probe:
             self._add("read", threads, block, rate, cache_state(before, IoCounters.now(), size, self.filesystem))
 
     def _local(self, folder: Path, ways: list[WriteWay]) -> None:
-        """Writing to the destination: large files, and small ones."""
+        """Measure writing to the destination: large files, and small ones."""
         options, seconds = self.options, self.budget_s * CREATE_SHARE
         for way in ways:
             both = write_rates(folder, options, self.world, self.budget_s * WRITE_SHARE / len(ways), way)
@@ -171,7 +171,7 @@ class Probe:
         self._measure("create", options.threads, SMALL_FILE, rate)
 
     def _exchange(self) -> None:
-        """Sending to the next node while the one before sends."""
+        """Measure sending to the next node while the previous one sends."""
         if self.world.place.nodes > 1:
             lane = neighbours(self.world)
             for block in BLOCKS:
@@ -179,7 +179,7 @@ class Probe:
                 self._add("exchange", 1, block, exchange_rate(self.world, lane, block, seconds))
 
     def _decode(self) -> None:
-        """Checksums, and decompressing where the source is gzip."""
+        """Measure checksums, and decompression if the source is gzip."""
         threads, block = self.options.threads, self.options.piece_bytes
         seconds = self.budget_s * DECODE_SHARE / (2 if self.sample.gzip else 1)
         self._measure("crc32c", threads, block, partial(crc32c_rate, threads, block, seconds))
@@ -191,7 +191,7 @@ class Probe:
         self._add(part, threads, block, together(self.world, rate), note)
 
     def _add(self, part: str, threads: int, block: int, value: float, note: str = "") -> None:
-        """Gather everyone's rate; one that is 0 everywhere could not be measured."""
+        """Gather the rates of all ranks; a rate that is 0 everywhere could not be measured."""
         found = self.world.all_gather((self.world.place.node, value, note))
         per_node = [0.0] * self.world.place.nodes
         for node, rate, _ in found:
@@ -204,7 +204,7 @@ class Probe:
 
 
 def neighbours(world: World) -> tuple[int, int] | None:
-    """The ranks on the next and the previous node that this one exchanges with; ``None`` for one without a lane."""
+    """The ranks on the next and the previous node that this one exchanges with; ``None`` for a rank without a lane."""
     places: list[Place] = world.all_gather(world.place)
     place = world.place
     ring = {other.node: other.rank for other in places if other.local_rank == place.local_rank}
@@ -214,7 +214,7 @@ def neighbours(world: World) -> tuple[int, int] | None:
 
 
 def exchange_rate(world: World, lane: tuple[int, int] | None, block: int, seconds: float) -> float:
-    """Bytes per second that this rank sends to the next node while it receives as many from the one before."""
+    """Bytes per second that this rank sends to the next node while it receives as many from the previous one."""
     sent, received = bytearray(block), bytearray(block)
 
     def exchange(times: int) -> float:
@@ -227,21 +227,21 @@ def exchange_rate(world: World, lane: tuple[int, int] | None, block: int, second
 
     exchange(1)
     slowest = max(world.all_gather(exchange(2))) / 2
-    # all must agree how often, or one would wait for a message that never comes
+    # all must agree on the number, or one would wait for a message that never comes
     times = max(2, int(seconds / max(slowest, 1e-6)))
     elapsed = exchange(times)
     return times * block / elapsed if lane is not None else 0.0
 
 
 def node_names(world: World) -> list[str]:
-    """The names of the nodes in their order."""
+    """The names of the nodes, in node order."""
     places: list[Place] = world.all_gather(world.place)
     names = {place.node: place.node_name for place in places}
     return [names[node] for node in range(world.place.nodes)]
 
 
 def machine_facts(world: World, source: Path, destination: Path) -> list[dict[str, Any]]:
-    """What the nodes are, one object for each kind of node with the number of them; collective."""
+    """Facts about the nodes: one object for each kind of node, with the number of such nodes; collective."""
     own: tuple[tuple[str, Any], ...] | None = None
     if world.place.local_rank == 0:
         kept = storage(destination)

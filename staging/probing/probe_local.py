@@ -1,4 +1,4 @@
-"""What a probe measures within a node: writing to its storage, making small files there, checksums and gunzip."""
+"""The measurements of a probe within a node: writing to its storage, making small files, checksums and gunzip."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from staging.storage.space import free_bytes
 from staging.storage.write_ways import WriteWay
 
 TRIAL = 16 << 20
-"""Bytes per node of the first trial, which tells how much the disk takes in the time that there is."""
+"""Bytes per node of the first trial, which shows how much the disk takes in the available time."""
 LARGEST = 2 << 30
-"""Bytes per node of the real one."""
+"""The most bytes per node of the real measurement."""
 FREE_SHARE = 8
-"""At most one part in so many of the free space is used."""
+"""A probe uses at most one part in this many of the free space."""
 SMALL_FILES = 4096
-"""Of each thread at most."""
+"""The most files of each thread."""
 
 
 def write_rates(
     folder: Path, options: StageOptions, world: World, seconds: float, way: WriteWay
 ) -> tuple[float, float]:
-    """Bytes per second of this rank that writes ``options.threads`` files at once: without and with a final syncfs.
+    """Bytes per second that this rank writes, ``options.threads`` files at once: without and with a final syncfs.
 
-    The files are removed. Raises ``DataError`` on all ranks where a disk is full. Collective: all ranks write at once.
+    The files are removed. Raises ``DataError`` on all ranks if a disk is full. Collective: all ranks write at once.
     """
     place = world.place
     room = free_bytes(folder) // FREE_SHARE // place.local_size // options.threads
-    together(world, lambda: sync_filesystem(folder))  # what others wrote before is not ours to wait for
+    together(world, lambda: sync_filesystem(folder))  # so that the measurement waits for no earlier writes
     size = min(room, TRIAL // place.local_size // options.threads)
     trial = _write(folder, options, world, size, way)
     most = min(trial[1] * seconds, LARGEST / place.local_size)
@@ -50,7 +50,7 @@ def write_rates(
 
 
 def create_rate(folder: Path, threads: int, size: int, seconds: float, place: Place) -> float:
-    """Files per second of this rank, of ``size`` bytes each, under a temporary name and then renamed."""
+    """Files of ``size`` bytes per second that this rank makes, each under a temporary name and then renamed."""
     make, data = FileSinkMaker(checksum=False), memoryview(bytearray(size))
 
     def work(number: int) -> int:
@@ -66,7 +66,7 @@ def create_rate(folder: Path, threads: int, size: int, seconds: float, place: Pl
 
 
 def crc32c_rate(threads: int, block: int, seconds: float) -> float:
-    """Bytes per second of this rank whose checksum is taken."""
+    """Bytes per second that this rank computes checksums of."""
     data = os.urandom(block)  # zeros would share one page, and come from the nearest cache
 
     def work(_: int) -> int:
@@ -81,7 +81,7 @@ def crc32c_rate(threads: int, block: int, seconds: float) -> float:
 
 
 def gunzip_rate(sample: Sample, threads: int, seconds: float) -> float:
-    """Decompressed bytes per second of this rank, from real files of the source that are in memory."""
+    """Decompressed bytes per second of this rank, from real files of the source, held in memory."""
     try:
         packed = [(path, path.read_bytes()) for path in sample.gzip]
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Some of a source's files, found in about a second, for a probe to read and look at."""
+"""Finds some of a source's files in about a second, for a probe to read and look at."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selectio
 from staging.source.sources import Source, TreeSource
 
 NAMES = 8192
-"""Files whose names are kept, to be looked at."""
+"""The most files whose names are kept, to be looked at."""
 FILES = 2048
 BYTES = 8 << 30
-"""Files and bytes to read; whichever comes first."""
+"""The most files and bytes to read, whichever comes first."""
 SEARCH_S = 1.0
 SEGMENT = 64 << 20
 GZIP_FILES = 8
@@ -40,15 +40,15 @@ class Sample:
     """Their contents, to be read as a staging reads them."""
     root: str = ""
     names: list[str] = field(default_factory=list)
-    """Files below ``root`` to look at; empty for a source that is no folder."""
+    """Files below ``root`` to look at; empty for a source that is not a folder."""
     looked_at: bool = False
-    """Whether these were looked at already, for want of others."""
+    """Whether these files were already looked at, because there were no others."""
     gzip: list[Path] = field(default_factory=list)
     """Files that are gzip."""
 
     @cached_property
     def segments(self) -> list[tuple[int, int, int]]:
-        """What there is to read, from entries all over the listing and shuffled: entry, first byte, end."""
+        """Parts to read, from entries all over the listing and shuffled: entry, first byte, end."""
         sizes = self.source.listing.sizes
         entries = np.unique(np.linspace(0, len(sizes) - 1, min(NAMES, len(sizes))).astype(np.int64)).tolist()
         found = [
@@ -68,7 +68,7 @@ class Sample:
 def take_sample(options: StageOptions, world: World, source: Source | None = None) -> Sample:
     """Some of the files that ``options`` stages, or the entries of ``source``; collective.
 
-    Raises ``InputError`` on all ranks where there is nothing to read.
+    Raises ``InputError`` on all ranks if there is nothing to read.
     """
     selection = Selection(options.include, options.exclude, options.first)
     root = options.source
@@ -149,7 +149,7 @@ def listed(root: Path, names: list[str]) -> tuple[Listing, list[str]]:
 
 
 def gzip_files(root: Path, listing: Listing) -> list[Path]:
-    """Those of the first few files that begin as gzip does and fit into memory. Raises ``DataError``."""
+    """Those of the first few files that begin like gzip and fit into memory. Raises ``DataError``."""
     found = []
     for entry in range(min(GZIP_FILES, len(listing))):
         path = listing.path(root, entry)

@@ -1,4 +1,4 @@
-"""What a probe measures at the source: reading by threads and block size, and looking at and opening files."""
+"""The measurements of a probe at the source: reading by threads and block size, looking at and opening files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from staging.probing.probe_sample import Sample
 from staging.ranks.world import Place
 
 FEWEST = 32
-"""Names for a measurement, below which all are taken."""
+"""With fewer names than this for each measurement on each rank of a node, all of them take all names."""
 
 
 def at_once(threads: int, work: Callable[[int], int]) -> tuple[int, float]:
-    """The sum of what ``work(number)`` returns in ``threads`` threads that begin together, and their seconds."""
+    """Run ``work(number)`` in ``threads`` threads that begin together; returns the sum of the results, and seconds."""
     begin = threading.Barrier(threads)
 
     def one(number: int) -> tuple[int, float, float]:
@@ -32,10 +32,10 @@ def at_once(threads: int, work: Callable[[int], int]) -> tuple[int, float]:
 
 
 def read_rate(sample: Sample, threads: int, block: int, seconds: float, place: Place) -> tuple[float, int]:
-    """Bytes per second of this rank that reads blocks in turn, with ``threads`` readers; and the bytes read.
+    """Bytes per second that this rank reads, block after block, with ``threads`` readers; also the bytes read.
 
-    Each rank begins elsewhere in the sample. A reader stops after the first block that ends ``seconds`` or more
-    after it began.
+    Each rank begins at another place in the sample. A reader stops after the first block that ends ``seconds`` or more
+    after the reader began.
     """
     segments = sample.segments
     first = len(segments) * place.rank // place.size
@@ -68,7 +68,7 @@ def share_of(sample: Sample, number: int, measurements: int, place: Place) -> tu
     """The names for measurement ``number`` on this rank, and whether it is the first to look at them (``fresh``).
 
     A client of a shared filesystem remembers what it has looked at, so ranks of a node and measurements take disjoint
-    parts where there are enough names; otherwise they take all (``repeated``).
+    parts if there are enough names; otherwise they take all (``repeated``).
     """
     names, parts = sample.names, measurements * place.local_size
     if len(names) < FEWEST * parts:
@@ -78,12 +78,12 @@ def share_of(sample: Sample, number: int, measurements: int, place: Place) -> tu
 
 
 def look_rate(root: str, names: Sequence[str], threads: int, seconds: float) -> float:
-    """Files per second of this rank that ``stat`` looks at; each name at most once."""
+    """Files per second that this rank looks at with ``stat``; each name at most once."""
     return _each_once(root, names, threads, seconds, os.stat)
 
 
 def open_rate(root: str, names: Sequence[str], threads: int, seconds: float) -> float:
-    """Files per second of this rank that are opened and closed; each name at most once."""
+    """Files per second that this rank opens and closes; each name at most once."""
     return _each_once(root, names, threads, seconds, lambda path: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK)))
 
 
@@ -95,7 +95,7 @@ def _each_once(root: str, names: Sequence[str], threads: int, seconds: float, to
                 touch(f"{root}/{name}")
             except OSError as error:
                 change = "check the source and its permissions"
-                raise DataError(f"{root}/{name}", f"cannot be opened ({error.strerror})", change) from None
+                raise DataError(f"{root}/{name}", f"cannot be looked at or opened ({error.strerror})", change) from None
             done += 1
             if time.perf_counter() - start >= seconds:
                 break

@@ -1,1 +1,1 @@
-"""The processes that stage together: who they are, how they talk, and how they end together."""
+"""The processes that stage together: who they are, how they communicate, and how they end together."""

@@ -1,9 +1,9 @@
-"""One rank fails, all ranks end: what one finds goes to rank 0 and from there to the others, and so does a death.
+"""One rank fails, all ranks end: a rank's error goes to rank 0 and from there to the others, and so does its death.
 
-Without this the others wait in a collective operation until its time-out, or for ever. An error is announced to rank 0,
-which writes the end of the run into its log and passes the word on. A killed process announces nothing, but its
-connection ends without a farewell, and rank 0's likewise, so that death is noticed at once and never suspected wrongly,
-as heartbeats would when a process is only busy.
+Without this the others wait in a collective operation until its time-out, or for ever. A rank announces an error to
+rank 0, which writes the end of the run into its log and notifies the others. A killed process announces nothing, but
+its connection to rank 0 ends without a farewell, also if rank 0 is the one killed. So a death is noticed at once and
+never suspected wrongly, as it would be with heartbeats if a process is only busy.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ from staging.ranks.process_exit import (
 from staging.ranks.signals import Interrupted, what_ended
 
 LOST = "rank_lost"
-"""The cause where a process died and said nothing."""
+"""The cause if a process died without a message."""
 
 OTHERS_FIRST_S = 0.5
-"""How long an unexpected error waits for word from elsewhere: a broken collective is a result, not the cause."""
+"""How long an unexpected error waits for news from other ranks: a broken collective is a result, not the cause."""
 
 LAST_WORDS_S = 2.0
 """How long the rank that failed may take to print its error before the others end (and a launcher kills it)."""
 
 TOGETHER_S = 120.0
-"""How long ranks that have agreed to end wait for rank 0, which writes the end of the run meanwhile."""
+"""How long ranks that have agreed to end wait for rank 0, which meanwhile writes the end of the run."""
 
 ACKNOWLEDGE_S = 10.0
-"""How long a failing rank waits for rank 0 to have written the end of the run."""
+"""How long a failing rank waits for rank 0 to write the end of the run."""
 
 ON_ABORT_S = 10.0
-"""How long writing down why the run ends may take; a file system that hangs may be what ends it."""
+"""How long recording why the run ends may take; a hanging file system may be what ends it."""
 
 
 class AbortWatcher:
-    """While entered, an exception on one rank, or the death of one, ends all ranks with a non-zero exit code.
+    """Within this context, an exception on one rank, or its death, ends all ranks with a non-zero exit code.
 
-    ``on_abort(reason)`` is called on every rank that is ended from elsewhere, in the watcher's thread, while the main
+    ``on_abort(reason)`` is called on every rank that is ended from outside, in the watcher's thread, while the main
     thread may hang in a collective operation; ``cause`` and ``signal`` then say why, in words for programs. An
-    exception that leaves the ``with`` block goes on its way after rank 0 knows of it, at once if all ranks have it
+    exception that leaves the ``with`` block continues after rank 0 knows of it, at once if all ranks have it
     (``EveryRankError``, ``Aborted.everywhere``). With one process nothing happens. May be made before the main work;
-    ``on_abort`` may be set later. Bad input that one rank finds is said by rank 0, and its ``speaks`` becomes false, so
-    that one line is printed. ``program`` stands before that line, and ``node`` is the name of this rank's node in it;
-    ``with_parent`` ends the ranks too when the process that started this one dies. All ranks end with one exit code,
-    under srun by MPI's Abort only where one may not end by itself. ``until_exit``, for the main work of a process,
-    watches on after the block, without ``on_abort``, until MPI has let all ranks go: a rank that dies before would
-    leave the others in MPI's Finalize for ever.
+    ``on_abort`` may be set later. Rank 0 reports bad input that one rank finds, and the error's ``speaks`` becomes
+    false, so that one line is printed. That line begins with ``program``, and ``node`` is the name of this rank's node
+    in it; ``with_parent`` also ends the ranks when the process that started this one dies. All ranks end with one exit
+    code, under srun by MPI's Abort only if one may not end by itself. ``until_exit``, for the main work of a process,
+    continues to watch after the block, without ``on_abort``, until MPI has let all ranks go: a rank that dies before
+    then would leave the others in MPI's Finalize for ever.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class AbortWatcher:
     ) -> None:
         self.on_abort = on_abort
         self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
-        """Called in the watcher's thread with what others ``tell``."""
+        """Called in the watcher's thread with messages that others send by ``tell``."""
         self.cause = LOST
-        """As of ``Aborted``; ``rank_lost`` where a process died and said nothing."""
+        """As in ``Aborted``; ``rank_lost`` if a process died without a message."""
         self.signal: str | None = None
-        """Name of the signal that another rank got, where that is the cause."""
+        """Name of the signal that another rank got, if that is the cause."""
         self._program = program
         self._node = node
         self._rank = group.rank
@@ -100,7 +100,7 @@ class AbortWatcher:
         self._code = 1
         self._until_exit = until_exit
         self._all_stay = True
-        """Whether none waits in MPI's Finalize for the others."""
+        """Whether no rank waits in MPI's Finalize for the others."""
         self._received = threading.Event()
         self._acknowledged = threading.Event()
         self._over = threading.Event()
@@ -141,20 +141,20 @@ class AbortWatcher:
             # The watcher's thread ends this process as soon as the reason is written.
             time.sleep(ACKNOWLEDGE_S)
         self.announce(reason, exit_code_of(error), **cause_of(error))
-        # Of a signal rank 0 speaks, also where it is too slow to confirm it: it got the signal, too, or this message.
+        # Rank 0 reports a signal, even if it is too slow to confirm that: it got the signal, too, or this message.
         if (self._said and isinstance(error, InputError)) or (isinstance(error, Interrupted) and self._is_heard()):
             error.speaks = False
 
     def reason_from_elsewhere(self, wait_s: float = 0.0) -> str | None:
-        """Why another rank ended the run, if it did, waiting up to ``wait_s`` for the word."""
+        """Why another rank ended the run, if it did, waiting up to ``wait_s`` for its message."""
         return self._reason if self._received.wait(wait_s) else None
 
     def announce(
         self, reason: str, exit_code: int = 1, *, cause: str | None = "error", signal: str | None = None
     ) -> None:
-        """End all other ranks because of ``reason``; returns once rank 0 has been told and has written its log.
+        """End all other ranks because of ``reason``; returns once rank 0 has been notified and has written its log.
 
-        The calling process goes on, to print its error, and ends with ``exit_code`` when the interpreter exits.
+        The calling process continues, to print its error, and ends with ``exit_code`` when the interpreter exits.
         ``cause`` and ``signal`` are those of ``Aborted``, for the others.
         """
         if self._world_size == 1 or self._announced is not None:
@@ -170,8 +170,8 @@ class AbortWatcher:
             self._acknowledged.wait(ACKNOWLEDGE_S)
 
     def end_all(self, error: BaseException) -> NoReturn:
-        """End all ranks, this one too, for an error in a thread beside the main one, which may hang."""
-        if self._parted.is_set():  # they end already, which breaks what the thread does with others
+        """End all ranks, including this one, for an error in a thread other than the main one, which may hang."""
+        if self._parted.is_set():  # the ranks are ending already, which breaks what this thread does with others
             threading.Event().wait()
         reason, code = f"{type(error).__name__}: {error}", exit_code_of(error)
         if self._rank == 0:
@@ -180,7 +180,7 @@ class AbortWatcher:
         leave(code)
 
     def end_at_once(self, reason: str, exit_code: int = 1, *, cause: str, aloud: bool = True) -> NoReturn:
-        """End all ranks, this one first, whatever rank 0 does; ``reason`` says of whom it speaks."""
+        """End all ranks, this one first, whatever rank 0 does; ``reason`` itself names the rank it is about."""
         message = {"kind": "abort", "reason": reason, "code": exit_code, "cause": cause, "rank": None}
         self._announced = message
         if self._rank == 0 and self._world_size > 1:
@@ -191,21 +191,21 @@ class AbortWatcher:
         self._end(message, aloud=aloud)
 
     def _is_heard(self) -> bool:
-        """Whether rank 0 says why this rank ends: it has said so, or will."""
+        """Whether rank 0 reports why this rank ends: it has done so, or will."""
         return self._said or self._rank != 0
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Send a message of another kind than those of this class to rank 0, or from there to all others."""
+        """Send a message of a kind that this class does not use to rank 0, or from there to all others."""
         self._connections.tell_all(message)
 
     def _leave_at_exit(self) -> None:
         assert self._announced is not None
-        # Who is acknowledged leaves the last resort to rank 0.
+        # A rank that was acknowledged leaves the last resort to rank 0.
         alone = not (self._end_others(self._announced) if self._rank == 0 else self._acknowledged.is_set())
         leave(self._announced["code"], alone=alone)
 
     def _end_everywhere(self, error: Aborted) -> None:
-        """What all ranks have agreed on ends them when rank 0 is done: launchers end the others when one leaves."""
+        """End for a reason that all ranks agreed on, once rank 0 is done: launchers end the others when one leaves."""
         if self.on_abort is not None:
             with contextlib.suppress(Exception):
                 self.on_abort(str(error))
@@ -267,12 +267,12 @@ class AbortWatcher:
             self._check_parent()
 
     def _hear(self, peer: Lines, message: dict[str, Any]) -> None:
-        """On rank 0, what another says."""
+        """On rank 0, handle a message from another rank."""
         if message["kind"] == "bye":
             peer.said_goodbye = True
             self._all_stay = False
         elif message["kind"] == "abort":
-            # Bad input and signals often meet all ranks at once; then each ends by itself, with its own words.
+            # Bad input and signals often reach all ranks at once; then each ends by itself, with its own message.
             if self._failing.wait(OTHERS_FIRST_S):
                 peer.said_goodbye = True
                 peer.send({**message, "said": self._said, "code": self._code})
@@ -282,13 +282,13 @@ class AbortWatcher:
             self.on_message(message)
 
     def _miss(self, ended: list[Lines]) -> None:
-        """On rank 0, the connections of others have ended."""
+        """On rank 0, handle the end of other ranks' connections."""
         lost = [{"rank": peer.rank, "node": peer.node} for peer in ended if not peer.said_goodbye]
         if lost and self._announced is None:
             self._end({"kind": "abort", "code": 1, **died(lost)})
 
     def _end(self, message: dict[str, Any], origin: Lines | None = None, aloud: bool | None = None) -> NoReturn:
-        """End this process because of another: first what must be written, then the word to others, then leave."""
+        """End this process because of another: first write what must be written, then notify the others, then leave."""
         told = message["reason"] if message["rank"] is None else f"{sender(message)}: {message['reason']}"
         self._reason = " ".join(told.split())
         self.cause, self.signal = str(message.get("cause") or LOST), message.get("signal")
@@ -314,7 +314,7 @@ class AbortWatcher:
         print_line(f"{self._program}: aborted: {' '.join(reason.split())}")
 
     def _end_others(self, message: dict[str, Any], origin: Lines | None = None) -> bool:
-        """Pass the word on, and wait until all have written down why: under MPI the first to leave kills the others.
+        """Notify the others, and wait until all have recorded why: under MPI the first to leave kills the others.
 
         Returns whether all end by themselves.
         """
@@ -326,7 +326,7 @@ class AbortWatcher:
         return all(ended) and self._all_stay and self._connections.met == self._world_size - 1
 
     def _wait_for_rank_0(self) -> bool:
-        """On a rank that has written down why it ends: whether rank 0 then leaves, as it does when all have written."""
+        """On a rank that has recorded why it ends: whether rank 0 then leaves, as it does when all have written."""
         hub = self._connections.hub
         if hub.ended:
             time.sleep(OTHERS_FIRST_S)  # in which the others write
@@ -335,6 +335,6 @@ class AbortWatcher:
         return hub.wait_for_end(3 * LAST_WORDS_S)
 
     def _check_parent(self) -> None:
-        """A rank that another process started on this machine ends when that was killed."""
+        """End a rank that another process started on this machine if that process was killed."""
         if self._parent is not None and os.getppid() != self._parent:
             self._end({"kind": "abort", "reason": PARENT_DIED, "code": 1, **self._sender()})

@@ -1,4 +1,4 @@
-"""Failing together: what one rank finds stops all of them, is said once, and leaves nobody waiting."""
+"""Failing together: a problem on one rank stops all of them, is reported once, and leaves no rank waiting."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from staging.ranks.world import World
 T = TypeVar("T")
 
 Found = tuple[str, str | None]
-"""The node of a rank, empty where naming it says nothing, and its problem or ``None``."""
+"""The node of a rank, empty if naming it says nothing, and its problem or ``None``."""
 
 
 def together(world: World, step: Callable[[], T]) -> T:
     """Run ``step`` on all ranks and return what it returns; collective.
 
     Bad input (``InputError``) on one of them stops all: the first problem is raised on every rank as
-    ``EveryRankError``, with its node's name in front unless all ranks have it, and only the rank that has it
-    ``speaks``. Other errors are not gathered; they end all ranks by way of ``watch``.
+    ``EveryRankError``, preceded by its node's name unless all ranks have it, and only the rank that has it
+    ``speaks``. Other errors are not gathered; they end all ranks through ``watch``.
     """
     place = world.place
     if place.size == 1:
@@ -31,7 +31,7 @@ def together(world: World, step: Callable[[], T]) -> T:
 
 
 def run_together(step: Callable[[], T], rank: int, all_gather: Callable[[Found], list[Found]], node: str = "") -> T:
-    """``together`` for ranks that talk by ``all_gather``; ``node`` is the name of this rank's node."""
+    """``together`` for ranks that communicate by ``all_gather``; ``node`` is the name of this rank's node."""
     result, problem = None, None
     try:
         result = step()
@@ -51,7 +51,7 @@ def raise_first(found: Sequence[Found], rank: int) -> None:
 
 
 def names(problem: str, node: str) -> bool:
-    """Whether a text names the node as a word of its own, and not as a part of a path or of another word."""
+    """Whether a text names the node as a separate word, and not as a part of a path or of another word."""
     return re.search(rf"(?<![\w./-]){re.escape(node)}(?![\w/-]|\.\w)", problem) is not None
 
 
@@ -80,9 +80,9 @@ def watch(
     world: World, program: str = "staging", on_abort: Callable[[str], None] | None = None, *, node: str = "",
     until_exit: bool = False,
 ) -> AbortWatcher:  # fmt: skip
-    """While entered, an error on one rank of ``world``, or its death, ends all ranks; collective.
+    """A context in which an error on one rank of ``world``, or its death, ends all ranks; collective.
 
-    ``node`` is what to call this rank's node where it is not its name in ``world``; ``until_exit`` as of
+    ``node`` is the name of this rank's node if it is not that in ``world``; ``until_exit`` is as in
     ``AbortWatcher``.
     """
     own = node or world.place.node_name

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Peers(Protocol):
-    """The ranks that end together, and the little that they say to each other before they can."""
+    """The ranks that end together, and the few operations they need before they are connected."""
 
     rank: int
     world_size: int
@@ -36,12 +36,12 @@ class Peers(Protocol):
 
 
 class Connections:
-    """Rank 0's connections to all others, and another rank's one to rank 0; none until ``meet``."""
+    """Rank 0's connections to all others, or another rank's connection to rank 0; none until ``meet``."""
 
     def __init__(self) -> None:
         self.peers: list[Lines] = []
         self.met = 0
-        """How many others rank 0 has met, gone or not."""
+        """How many other ranks rank 0 has met, whether gone or not."""
         self._selector = selectors.DefaultSelector()
         self._listener: socket.socket | None = None
         self._token = ""
@@ -58,9 +58,9 @@ class Connections:
         hear: Callable[[Lines, dict[str, Any]], None],
         miss: Callable[[list[Lines]], None],
     ) -> None:
-        """Connect all ranks of ``group``; ``node`` is the name of this one's. Collective.
+        """Connect all ranks of ``group``; ``node`` is the name of this rank's node. Collective.
 
-        On rank 0 ``turn`` calls ``hear`` with what a rank says, and ``miss`` with those whose connections have ended.
+        On rank 0 ``turn`` calls ``hear`` with a rank's messages, and ``miss`` with ranks whose connections have ended.
         """
         self._hear, self._miss = hear, miss
         if group.rank == 0:
@@ -72,7 +72,7 @@ class Connections:
         group.barrier()
 
     def turn(self, wait_s: float) -> bool:
-        """On rank 0, handle what comes within ``wait_s`` seconds; whether ``wake`` was called."""
+        """On rank 0, handle what arrives within ``wait_s`` seconds; returns whether ``wake`` was called."""
         woken, ended = False, list[Lines]()
         while ready := self._selector.select(timeout=0 if ended else wait_s):
             for key, _ in ready:
@@ -84,7 +84,7 @@ class Connections:
                     woken |= bool(key.data.recv(1))
             if not ended:
                 break
-        # A death ends others within a moment, and which was first nobody can tell; what one said comes before.
+        # A death ends others within a moment, and nobody can tell which was first; what a rank said comes before.
         if ended:
             self._miss(ended)
         return woken
@@ -94,7 +94,7 @@ class Connections:
         self._wake.send(b"!")
 
     def wait(self, wait_s: float) -> None:
-        """On another rank, wait until rank 0 has said something, at most ``wait_s`` seconds."""
+        """On another rank, wait for a message from rank 0, at most ``wait_s`` seconds."""
         self._selector.select(timeout=wait_s)
 
     def tell_all(self, message: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ class Connections:
         self._selector.register(wakened, selectors.EVENT_READ, wakened)
         port = self._listener.getsockname()[1]
         group.broadcast_object((group.addresses(), port, self._token, node))
-        # Only who is connected can be told why the run ended.
+        # Only a connected rank can be told why the run ended.
         deadline = time.monotonic() + MEETING_S
         while self.met < group.world_size - 1 and time.monotonic() < deadline:
             self.turn(1.0)

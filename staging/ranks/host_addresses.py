@@ -8,7 +8,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def own_addresses(one_node: bool) -> list[str]:
-    """Addresses of this host, best first: its host name's, its interfaces', loopback; only that with one node."""
+    """Addresses of this host, best first: its host name's, its interfaces', loopback; with one node, only loopback."""
     if one_node:
         return [LOOPBACK]
     import psutil
@@ -20,12 +20,12 @@ def own_addresses(one_node: bool) -> list[str]:
         for entry in entries
         if entry.family == socket.AF_INET and not entry.address.startswith("127.")
     ]
-    # Loopback comes last, for several Slurm daemons that stand for nodes on one host.
+    # Loopback comes last, for several Slurm daemons that act as nodes on one host.
     return list(dict.fromkeys([*named, *interfaces, LOOPBACK]))
 
 
 def resolve(name: str) -> list[str]:
-    """Internet addresses of the host ``name``; none where it is not known."""
+    """Internet addresses of the host ``name``; none if it is not known."""
     try:
         found = socket.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
     except OSError:

@@ -1,13 +1,13 @@
-"""Who am I among the ranks: rank and size of this process from the variables that its launcher set.
+"""Finds rank and size of this process from the variables that its launcher set.
 
 Sources, in order: PMI (MPICH, Intel MPI, Cray, Flux), PMIX and Open MPI, torchrun (and ``--parallel.devices``, which
-sets the same names), Slurm. Sources that disagree stop the run, since ranks that believe in different worlds train
-several copies of one model without a word.
+sets the same names), Slurm. Sources that disagree stop the run, since ranks that assume different worlds silently
+train several copies of one model.
 
 What a process sees was recorded on Slurm 22.05 with MPICH 4 (tests/staging/recorded_environments.json):
 
 - ``srun``: ``SLURM_PROCID``, ``SLURM_LOCALID``, ``SLURM_NODEID`` and ``SLURM_STEP_*`` describe the process itself.
-- ``srun --mpi=pmi2``: ``PMI_RANK`` and ``PMI_SIZE`` besides; local rank and node are known from Slurm alone.
+- ``srun --mpi=pmi2``: ``PMI_RANK`` and ``PMI_SIZE`` in addition; local rank and node are known from Slurm alone.
 - the script of ``sbatch``: ``SLURM_PROCID=0`` with the job's ``SLURM_NTASKS`` but no ``SLURM_STEP_ID``: no launcher.
 - ``mpiexec`` inside ``sbatch``: Hydra starts one proxy per node with ``srun``, and its children inherit the proxy's
   ``SLURM_PROCID`` (0 for every rank of the first node), ``SLURM_NTASKS`` (the number of nodes) and ``SLURM_STEP_ID``.
@@ -34,7 +34,7 @@ BATCH_STEP = 0xFFFFFFF0
 
 @dataclass(frozen=True)
 class Launch:
-    """The place of this process among all ranks. ``nodes`` and ``node_rank`` assume ranks in blocks where unknown."""
+    """The place of this process among all ranks. If unknown, ``nodes`` and ``node_rank`` assume ranks in blocks."""
 
     rank: int = 0
     world_size: int = 1
@@ -47,7 +47,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Claim:
-    """What one source says; ``None`` where it says nothing."""
+    """What one source says; ``None`` for what it does not say."""
 
     source: str
     rank: int
@@ -59,9 +59,9 @@ class Claim:
 
 
 def detect(environ: Environ) -> Launch:
-    """The launch that ``environ`` describes; one process when there was no launcher.
+    """The launch that ``environ`` describes; one process if there was no launcher.
 
-    Raises ``InputError`` when two sources disagree, a value is not a whole number in range, or the number of ranks or
+    Raises ``InputError`` if two sources disagree, a value is not a whole number in range, or the number of ranks or
     the rank within the node is unknown.
     """
     claims = _claims(environ)
@@ -85,7 +85,7 @@ def detect(environ: Environ) -> Launch:
 
 
 def is_first_rank(environ: Environ) -> bool:
-    """Whether this process is rank 0, or does not know its rank and so had better speak."""
+    """Whether this process is rank 0, or does not know its rank and so should report errors."""
     try:
         claim = claimed(environ)
     except InputError:
@@ -103,7 +103,7 @@ def claimed(environ: Environ) -> Claim | None:
 
 
 def started_by_srun(environ: Environ) -> bool:
-    """Whether Slurm itself started this process as a rank, and no launcher of MPI within a job."""
+    """Whether Slurm itself started this process as a rank, rather than an MPI launcher within a job."""
     return _slurm(environ) is not None
 
 
@@ -240,7 +240,7 @@ def _slurm(environ: Environ) -> Claim | None:
 
 
 def expand_counts(text: str) -> list[int]:
-    """Tasks of each node from Slurm's short form: ``2(x3),1`` is [2, 2, 2, 1]."""
+    """Tasks of each node from Slurm's short form: ``2(x3),1`` is [2, 2, 2, 1]; empty for any other text."""
     counts: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())

@@ -14,11 +14,11 @@ from typing import Any
 from staging.errors import InputError
 
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A node that lost power sends no farewell; silence for half a minute then ends the connection."""
+"""A node that loses power sends no farewell; silence for half a minute then ends the connection."""
 
 
 class Lines:
-    """One end of a connection. ``rank`` on ``node`` is at the other end, once it said so; ``ended``: it is gone."""
+    """One end of a connection. ``rank`` on ``node`` is the other end, once it has said so; ``ended``: it is gone."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -27,7 +27,7 @@ class Lines:
         self.said_goodbye = False
         self.ended = False
         self.kinds: set[str] = set()
-        """Kinds of the messages that have come, whichever thread took them."""
+        """Kinds of the messages that have arrived, whichever thread took them."""
         self._buffer = b""
         self._lock, self._receiving = threading.Lock(), threading.Lock()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -36,12 +36,12 @@ class Lines:
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message; one to a peer that is gone is dropped."""
+        """Send a message; a message to a peer that is gone is dropped."""
         with self._lock, contextlib.suppress(OSError):
             self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[dict[str, Any]]:
-        """The messages that have come, without waiting."""
+        """The messages that have arrived, without waiting."""
         with self._receiving:
             messages = self._read()
         self.kinds |= {message["kind"] for message in messages}
@@ -80,7 +80,7 @@ def connect_first(
 ) -> socket.socket:
     """Connect to the first of ``addresses`` that answers. Raises ``InputError`` if none does in time.
 
-    ``check`` is called again and again while none does, and may raise.
+    ``check`` is called repeatedly while none answers, and may raise.
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""mpi4py where it works: the communicator that a launcher of MPI made, or nothing."""
+"""mpi4py where it works: the communicator that an MPI launcher made, or nothing."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ ABORT_S = 3.0
 """How long MPI's Abort may take; in some libraries it waits for a lock that a hanging operation holds."""
 
 FORWARD_S = 0.25
-"""How long the launcher has to pass on what the ranks printed; some drop what is on its way when MPI's Abort comes."""
+"""How long the launcher has to pass on what the ranks printed; on MPI's Abort, some drop output in transit."""
 
 ANSWER_S = 2.0
 """How long mpiexec may take to answer."""
 
 _pmi_socket: list[tuple[int, int]] = []
-"""Descriptor and inode of the socket to mpiexec, where MPICH uses one."""
+"""Descriptor and inode of the socket to mpiexec, if MPICH uses one."""
 
 
 def communicator(world_size: int | None = None) -> Any | None:
-    """``MPI.COMM_WORLD`` if an MPI library loads, and has ``world_size`` ranks if that is given, else ``None``.
+    """``MPI.COMM_WORLD`` if an MPI library loads and, if given, it has ``world_size`` ranks; else ``None``.
 
     ``import mpi4py`` works everywhere; it is ``from mpi4py import MPI`` that loads the library, fails without one
     (RuntimeError or ImportError), and calls MPI_Init_thread, asking for MPI_THREAD_MULTIPLE unless mpi4py is told
-    otherwise (``MPI4PY_RC_THREAD_LEVEL``). It waits for all ranks of the launcher; this
-    process is killed when one of its node has ended before.
+    otherwise (``MPI4PY_RC_THREAD_LEVEL``). That call waits for all ranks of the launcher; this process is killed if a
+    rank of its node has ended before.
     """
     loaded: list[Any] = []
     sockets = _find_pmi_socket(os.environ)
@@ -61,20 +61,20 @@ def communicator(world_size: int | None = None) -> Any | None:
 
 
 def start_early(environ: Mapping[str, str]) -> None:
-    """Load MPI now, under a launcher that speaks PMI, where ranks meet by it anyway.
+    """Load MPI now if the launcher speaks PMI and the ranks meet through MPI anyway.
 
-    MPICH 5.0 sends more than its own data through PMI, with what lies behind it in memory. Slurm's plugin ``pmi2``
-    loses its way in long values, and both sides then wait for ever. Zeros travel as a short text: they are what lies
-    there as long as a process is small, and in a thread whose memory no other has used.
+    MPICH 5.0 sends more than its own data through PMI: also what follows them in memory. Slurm's plugin ``pmi2`` gets
+    lost in long values, and both sides then wait for ever. Zeros travel as a short text: they are what is there as long
+    as a process is small, and in a thread whose memory no other has used.
     """
     if "PMI_RANK" in environ and "MASTER_ADDR" not in environ:
         communicator()
 
 
 def abort_mpi(exit_code: int) -> None:
-    """Call MPI's Abort if this process initialized MPI, without which mpiexec waits for the other ranks for ever.
+    """Call MPI's Abort if this process initialized MPI; without it mpiexec waits for the other ranks for ever.
 
-    May be called from any thread, while another one hangs in MPI. Waits ``FORWARD_S``, and returns after at most
+    May be called from any thread while another one hangs in MPI. Waits ``FORWARD_S``, and returns after at most
     ``ABORT_S`` more.
     """
     if not uses_mpi():
@@ -85,7 +85,7 @@ def abort_mpi(exit_code: int) -> None:
         thread = threading.Thread(target=module.COMM_WORLD.Abort, args=(exit_code,), daemon=True)
         thread.start()
     except RuntimeError:
-        # The interpreter is ending and starts no more threads; nothing of ours waits in MPI then.
+        # The interpreter is ending and starts no more threads; none of our threads waits in MPI then.
         module.COMM_WORLD.Abort(exit_code)
     else:
         thread.join(ABORT_S)
@@ -98,10 +98,10 @@ def uses_mpi() -> bool:
 
 
 def finalize_mpi() -> None:
-    """Call MPI's Finalize if this process initialized MPI: it returns when all ranks have called it.
+    """Call MPI's Finalize if this process initialized MPI; it returns when all ranks have called it.
 
     Other threads run meanwhile: the library is called directly, since mpi4py would hold the interpreter's lock, and a
-    rank that waits for one that has died could not be told.
+    rank that waits for a dead one could not be notified.
     """
     if uses_mpi():
         ctypes.CDLL(sys.modules["mpi4py.MPI"].__file__).MPI_Finalize()
@@ -118,10 +118,10 @@ def finalize_pmi() -> None:
         return
     number, _ = _pmi_socket.pop()
     launcher = socket.socket(fileno=number)
-    with contextlib.suppress(OSError):  # where it has ended
+    with contextlib.suppress(OSError):  # if mpiexec has ended
         launcher.sendall(b"cmd=finalize\n")
         select.select([launcher], [], [], ANSWER_S)
-    launcher.detach()  # it closes with this process, and not before
+    launcher.detach()  # the socket closes with this process, and not before
 
 
 def _find_pmi_socket(environ: Mapping[str, str]) -> list[tuple[int, int]]:

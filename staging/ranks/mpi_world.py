@@ -1,4 +1,4 @@
-"""The world that MPI makes of the processes: nodes from shared memory, and messages between ranks."""
+"""The world that MPI forms from the processes: nodes from shared memory, and messages between ranks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from staging.ranks.world import Alone, Place, World, this_node
 T = TypeVar("T")
 
 SPIN_S = 1e-3
-"""How long a rank asks MPI without a pause: a piece takes about this long, so its transfer is not slowed."""
+"""How long a rank polls MPI without a pause: a piece takes about this long, so its transfer is not slowed."""
 
 PAUSE_S = 1e-4
-"""Between two questions after that, so that a rank that waits leaves its core to those who read and write."""
+"""The pause between polls after that, so that a waiting rank leaves its core to threads that read and write."""
 
 
 class MPIWorld:
-    """The ranks of a communicator, which is duplicated, so that its messages meet no others.
+    """The ranks of a communicator, which is duplicated so that its messages meet no others.
 
     MPI is called from the thread that calls these methods, which must be one at a time (MPI_THREAD_SERIALIZED); only
-    the watcher's Abort comes from another, for which mpi4py asks for MPI_THREAD_MULTIPLE. Waiting is done in Python,
-    so that signals are handled and an idle rank takes no core. Making one is collective.
+    the watcher's Abort comes from another thread, for which mpi4py asks for MPI_THREAD_MULTIPLE. Waiting is done in
+    Python, so that signals are handled and an idle rank takes no core. The constructor is collective.
     """
 
     place: Place
@@ -50,12 +50,12 @@ class MPIWorld:
         self.place = places(*zip(*seen, strict=True))[comm.Get_rank()]
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
+        """Wait until all ranks are here."""
         self._wait([self._comm.Ibarrier()])
 
     def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in rank order."""
-        # The blocking operation keeps a core busy, so it begins when all are there.
+        # The blocking operation keeps a core busy, so it begins only when all ranks are here.
         self.barrier()
         gathered: list[T] = self._comm.allgather(value)
         return gathered
@@ -83,14 +83,14 @@ class MPIWorld:
                 raise RuntimeError(f"rank {source} sent {came} bytes into a buffer of {size}")
 
     def _wait(self, requests: list[Any]) -> list[Any]:
-        """Wait for all ``requests``; their statuses."""
+        """Wait for all ``requests``; returns their statuses."""
         statuses: list[Any] = []
         start = time.perf_counter()
         while not self._test_all(requests, statuses):
             if time.perf_counter() - start > SPIN_S:
                 time.sleep(PAUSE_S)
             else:
-                # Where ranks outnumber cores, the one that is waited for may need this core.
+                # If ranks outnumber cores, the rank that is waited for may need this core.
                 os.sched_yield()
         return statuses
 
@@ -98,7 +98,7 @@ class MPIWorld:
 def mpi_world(environ: Mapping[str, str] = os.environ) -> World:
     """The world of this process: all ranks that a launcher started, or only itself; collective.
 
-    MPI is loaded only where a launcher started several processes. Raises ``InputError`` where they do not form one
+    MPI is loaded only if a launcher started several processes. Raises ``InputError`` if they do not form one
     MPI world, since each of them would then do the work of all.
     """
     claim = claimed(environ)
@@ -124,7 +124,7 @@ def mpi_world(environ: Mapping[str, str] = os.environ) -> World:
 
 
 def simulated(world: World, nodes: int) -> World:
-    """The same ranks dealt to ``nodes`` pretended nodes (node0, node1, ...) in contiguous runs, even within one."""
+    """The same ranks on ``nodes`` simulated nodes (node0, ...) in contiguous runs, whose sizes differ by at most 1."""
     size = world.place.size
     if not 1 <= nodes <= size:
         raise InputError(
@@ -136,7 +136,7 @@ def simulated(world: World, nodes: int) -> World:
 
 
 def one_node_per_rank(world: World) -> World:
-    """The same ranks, each a node of its own, for destinations that differ from rank to rank; collective."""
+    """The same ranks, each as a separate node, for destinations that differ from rank to rank; collective."""
     if world.place.nodes == world.place.size:
         return world
     names = world.all_gather(world.place.node_name)
@@ -144,9 +144,9 @@ def one_node_per_rank(world: World) -> World:
 
 
 def places(node_of: Iterable[Hashable], names: Sequence[str]) -> list[Place]:
-    """The places of all ranks, from anything that is equal for the ranks of one node, and what each calls its node.
+    """The places of all ranks, from anything that is equal for the ranks of one node, and each rank's node name.
 
-    Nodes are numbered by their first rank and have its name, with the number behind where several have one name.
+    Nodes are numbered by their first rank and have its node name, followed by the number if several share a name.
     """
     keys = list(node_of)
     first = {key: rank for rank, key in reversed(list(enumerate(keys)))}

@@ -1,4 +1,4 @@
-"""How a rank ends: who it is and why in words, with which exit code, and at once where it must."""
+"""How a rank ends: the words for who it is and why, its exit code, and an immediate exit if it must."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from staging.ranks.mpi import abort_mpi, finalize_mpi, finalize_pmi
 DIED = "the process died without a word (killed, out of memory, or its node was lost)"
 ALL_DIED = "the processes died without a word (killed, out of memory, or their nodes were lost)"
 MOST_NAMED = 8
-"""How many ranks that died together are named."""
+"""The most ranks that died together that a message names."""
 PARENT_DIED = "the process that started the ranks died"
 
 
@@ -28,7 +28,7 @@ def sender(message: dict[str, Any]) -> str:
 
 
 def died(lost: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is said of the processes in ``lost``, which have died at about the same time; ``rank`` is None for several.
+    """The message about the processes in ``lost``, which died at about the same time; ``rank`` is None for several.
 
     All are named: the death of one may have ended the others, and it may be any of them.
     """
@@ -52,7 +52,7 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def cause_of(error: BaseException) -> dict[str, str | None]:
-    """Why ``error`` ends the work, for programs: ``cause`` and, where it is a signal, the name of the ``signal``."""
+    """Why ``error`` ends the work, for programs: ``cause`` and, if it is a signal, the name of the ``signal``."""
     if isinstance(error, KeyboardInterrupt):
         return {"cause": "signal", "signal": "SIGINT"}
     if isinstance(error, InputError | Aborted):
@@ -61,7 +61,7 @@ def cause_of(error: BaseException) -> dict[str, str | None]:
 
 
 def is_told(error: BaseException) -> bool:
-    """Whether ``error`` says itself why the work ends; any other may follow from what another rank has met."""
+    """Whether ``error`` itself says why the work ends; any other error may result from a problem on another rank."""
     return isinstance(error, InputError | KeyboardInterrupt | SystemExit) or hasattr(error, "exit_code")
 
 
@@ -79,11 +79,11 @@ def leave(exit_code: int, *, alone: bool = False) -> NoReturn:
 
 
 def leave_together(exit_code: int) -> NoReturn:
-    """End this process when all others call this, too: under MPI all wait here for the last, and then leave."""
+    """End this process when all others call this, too: under MPI all wait here for the last one, and then leave."""
     flush()
     _part()
     finalize_pmi()
-    # Destructors would end a process by SIGABRT whose threads are in the midst of a collective operation.
+    # Destructors would end a process by SIGABRT if its threads are in the middle of a collective operation.
     os._exit(exit_code)
 
 
@@ -103,7 +103,7 @@ def _part() -> None:
 
 
 def keep_exit_code(exit_code: int) -> int:
-    """``exit_code`` as it is, kept for ``leave_at_exit``: with it the command of this process ends."""
+    """``exit_code`` unchanged, kept for ``leave_at_exit``: the command of this process ends with it."""
     _kept[:] = [exit_code]
     return exit_code
 
@@ -111,9 +111,9 @@ def keep_exit_code(exit_code: int) -> int:
 def leave_at_exit() -> None:
     """Let ``leave_together`` end the interpreter, if ``keep_exit_code`` was called before.
 
-    For a process with threads of torch's gloo. They drop what was sent when they come to it, ask for the lock of
-    an interpreter that has ended, and std::terminate kills the process. Handlers of ``atexit`` that are registered
-    later run before.
+    For a process with threads of torch's gloo. They drop sent data when they get to them, ask for the lock of an
+    interpreter that has ended, and std::terminate kills the process. ``atexit`` handlers that are registered later run
+    before.
     """
     atexit.register(lambda: leave_together(_kept[0]) if _kept else None)
 
@@ -130,7 +130,7 @@ def flush() -> None:
 
 
 def within(seconds: float, act: Callable[[], object]) -> bool:
-    """Do ``act``, whose errors are dropped, in a thread; whether it ended within ``seconds``. Else it is left alone."""
+    """Do ``act`` in a thread and drop its errors; whether it ended within ``seconds``. If not, it is left alone."""
 
     def guarded() -> None:
         with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""Whether the other ranks of this node still live, as their common parent shows it, before they can tell each other."""
+"""Whether the other ranks of this node are alive, as their common parent shows, before they can communicate."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ PARENTS = ("hydra_pmi_proxy", "hydra_bstrap_pr", "slurmstepd", "prted", "orted")
 """Processes of launchers whose children are the ranks of a node and nothing else."""
 
 SETTLED_S = 2.0
-"""A launcher that has started no rank for so long has started all."""
+"""A launcher that has started no rank for this long has started all."""
 
 LOOK_S = 0.5
 
 CLAIMS: list[socket.socket] = []
-"""What keeps the name under which one rank of a node speaks for all."""
+"""Keeps the name under which one rank of a node reports for all."""
 
 
 class Siblings:
-    """The ranks of this node, children of one process where the launcher is known; else nothing is ever found."""
+    """The ranks of this node, children of one process if the launcher is known; otherwise it never finds anything."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._environ = environ
@@ -47,7 +47,7 @@ class Siblings:
         self._grown_at = time.monotonic()
 
     def check(self) -> None:
-        """Raise ``InputError`` when a rank of this node has ended, or was never started; one of the others says so.
+        """Raise ``InputError`` if a rank of this node has ended, or was never started; one of the others reports it.
 
         May be called often.
         """
@@ -67,11 +67,11 @@ class Siblings:
             "could not be started; see what it printed, and the launcher"
         )
         error = InputError(problem)
-        # Kept until this process ends: on a busy machine the others may look long after it has spoken.
+        # Kept until this process ends: on a busy machine the others may look long after this rank's report.
         CLAIMS.append(socket.socket(socket.AF_UNIX))
         with contextlib.suppress(OSError):
             CLAIMS[-1].bind(f"\0hpcbench-siblings-{self._parent}")
-            # Said at once, since the launcher may end this process before it reports the error.
+            # Printed at once, since the launcher may end this process before it reports the error.
             print_line(f"error: {problem}")
         time.sleep(LOOK_S)
         self._abort_hydra()
@@ -82,7 +82,7 @@ class Siblings:
     def _abort_hydra(self) -> None:
         """Ask MPICH's launcher to end all ranks on all nodes, as MPI's Abort does once MPI is initialized.
 
-        It goes on when a rank ends before that, whatever its exit code, and the others wait in MPI_Init for ever.
+        It continues when a rank ends before that, whatever its exit code, and the others wait in MPI_Init for ever.
         """
         descriptor = self._environ.get("PMI_FD", "")
         if descriptor.isdecimal() and self._name().startswith("hydra"):
@@ -114,7 +114,7 @@ class Siblings:
         return sum(_lives(child) and self._is_rank(child) for child in children)
 
     def _is_rank(self, child: psutil.Process) -> bool:
-        """Whether a child of the parent is a rank of this start; launchers have no others."""
+        """Whether a child of the parent is a rank of this launch; launchers have no other children."""
         import psutil
 
         if not self._spawned:
@@ -128,9 +128,9 @@ class Siblings:
 
 @contextmanager
 def guarded_by_child(environ: Mapping[str, str]) -> Iterator[None]:
-    """While entered, a child of this process ends it, and all ranks, when another rank of the node has ended.
+    """Within this context, a child of this process ends it, and all ranks, if another rank of the node has ended.
 
-    For MPI_Init, in which mpi4py keeps the interpreter's lock, so that no thread could.
+    For MPI_Init, in which mpi4py holds the interpreter's lock, so that no thread could do so.
     """
     siblings = Siblings(environ)
     if siblings.expected < 2 or threading.active_count() > 1:
@@ -159,7 +159,7 @@ def guarded_by_child(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def _started_with(name: str) -> bool:
-    """Whether this process was started with a variable, and did not get it later, which its siblings could not see."""
+    """Whether this process was started with a variable; its siblings could not see one that it got later."""
     import psutil
 
     try:

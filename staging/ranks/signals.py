@@ -1,4 +1,4 @@
-"""Signals that ask to end become an error: at once, or at the next look where state must stay whole."""
+"""Turns signals that ask to end into an error: at once, or at the next check where state must stay whole."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ REPEATED_S = 5.0
 """Launchers and schedulers repeat signals; one that comes this long after the first is from someone who won't wait."""
 
 WRITE_S = 25.0
-"""How long after SIGTERM or SIGINT there is time to write: schedulers kill 30 s after it."""
+"""How long after SIGTERM or SIGINT there is time to write: schedulers kill 30 s after the signal."""
 
 WARNING_VARIABLE = "HPCBENCH_WARN_S"
 WARNING_S = 120.0
 """How long before its time limit a job gets SIGUSR1, unless ``HPCBENCH_WARN_S`` says otherwise."""
 
 MARGIN_S = 5.0
-"""What stays of that time for leaving, or a tenth of it if that is less."""
+"""How much of that time is kept for leaving, or a tenth of it if that is less."""
 
 
 class Interrupted(Aborted):
@@ -40,10 +40,10 @@ class Interrupted(Aborted):
 
 
 def what_ended(error: BaseException | None) -> BaseException | None:
-    """The ``Interrupted`` during whose handling ``error`` was raised; ``error`` itself where there is none.
+    """The ``Interrupted`` during whose handling ``error`` was raised; ``error`` itself if there is none.
 
-    A signal raises between any two lines, also between those that close a file and forget it, or that take and give
-    back a lock; what then breaks on the way out is not why the work ends.
+    A signal raises between any two lines, also between those that close a file and forget it, or that take and release
+    a lock; what then breaks on the way out is not why the work ends.
     """
     found, seen = error, set[int]()
     while found is not None and id(found) not in seen:
@@ -55,23 +55,23 @@ def what_ended(error: BaseException | None) -> BaseException | None:
 
 
 def ignore_at_exit(numbers: Iterable[signal.Signals]) -> None:
-    """Have signals ignored while Python ends, which hands those that it handles back to the system: one kills then."""
+    """Have signals ignored while Python ends: it hands those that it handles back to the system, where they kill."""
     _ignored_at_exit.update(numbers)
 
 
 _ignored_at_exit: set[signal.Signals] = set()
 
 
-@atexit.register  # now, and so after all that is registered later: what hangs in there can still be ended
+@atexit.register  # registered now, so it runs after everything registered later: what hangs in there can still be ended
 def _ignore() -> None:
     for number in _ignored_at_exit:
         signal.signal(number, signal.SIG_IGN)
 
 
 class Handlers(ABC):
-    """While entered, the signals ``numbers`` go to ``_remember``; afterwards to whom they went before.
+    """Within this context, the signals ``numbers`` go to ``_remember``; afterwards to their previous handlers.
 
-    Where one of them ends the process (``_ends_process``) they stay, so that one that is repeated does not kill it.
+    If one of them ends the process (``_ends_process``), the handlers stay, so that a repeated signal does not kill it.
     """
 
     numbers: tuple[signal.Signals, ...]
@@ -101,12 +101,12 @@ class Handlers(ABC):
 
 
 class Interrupts(Handlers):
-    """While entered, by the main thread, the first signal raises ``Interrupted`` there (exit code 128+n).
+    """Within this context, in the main thread, the first signal raises ``Interrupted`` there (exit code 128+n).
 
     Inside ``with interrupts.deferred()`` it waits for the next ``check()``, where stopping is safe. Signals within
-    ``REPEATED_S`` of the first are the same one; a later one ends the process at once, with 128 + the first. That
-    holds to the end of a process that an ``Interrupted`` ends, and it also ends one in which something else broke
-    while it passed. ``warning_s``: seconds from SIGUSR1 to the time limit.
+    ``REPEATED_S`` of the first count as the same one; a later one ends the process at once, with 128 + the first. That
+    holds to the end of a process that an ``Interrupted`` ends, also if something else broke while the ``Interrupted``
+    passed through. ``warning_s``: seconds from SIGUSR1 to the time limit.
     """
 
     numbers = CAUGHT
@@ -115,7 +115,7 @@ class Interrupts(Handlers):
         super().__init__()
         self.received: signal.Signals | None = None
         self.received_at = math.inf
-        """When it came, on the clock of ``time.monotonic``."""
+        """When it arrived, on the clock of ``time.monotonic``."""
         self._warning_s = warning_s
         self._deferring = False
 
@@ -141,7 +141,7 @@ class Interrupts(Handlers):
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Signals inside wait for ``check()``."""
+        """Within this context, signals wait for ``check()``."""
         self._deferring = True
         try:
             yield
@@ -151,7 +151,7 @@ class Interrupts(Handlers):
     def too_late(self, *, others: bool) -> None:
         """From now on SIGUSR1, which asks to stop before a time limit, changes nothing; other signals end the run.
 
-        What came before is forgotten. Where there are ``others`` this holds until the process ends, since they may
+        Earlier signals are forgotten. If there are ``others``, this holds until the process ends, since they may
         wait for the first rank to close.
         """
         if others:

@@ -1,4 +1,4 @@
-"""The time before the ranks watch each other, in which one that ends has nobody to tell."""
+"""The time before the ranks watch each other, in which a rank that ends can notify no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from staging.ranks.signals import Interrupted
 
 @contextmanager
 def unwatched(launch: Launch) -> Iterator[None]:
-    """While entered, a rank that a signal ends does not wait for all others in MPI's Finalize."""
+    """Within this context, a rank that a signal ends does not wait for all others in MPI's Finalize."""
     try:
         yield
     except Interrupted as error:

@@ -1,4 +1,4 @@
-"""The processes that stage together: who they are, which share a node, and how they talk."""
+"""The processes that stage together: who they are, which share a node, and how they communicate."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Place:
 
 
 class World(Protocol):
-    """All processes of a staging. Every method but ``place`` is collective: all ranks call it, in the same order."""
+    """All processes of a staging. All ranks call every method but ``send_receive`` together, in the same order."""
 
     place: Place
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
+        """Wait until all ranks are here."""
 
     def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in rank order."""
@@ -64,5 +64,5 @@ class Alone:
 
 
 def this_node() -> str:
-    """The name of this node; Slurm's, where several of its nodes share a machine."""
+    """The name of this node; Slurm's name if several of its nodes share a machine."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()

@@ -1,1 +1,1 @@
-"""What there is to bring: listings, indices, and readers of files and of rows."""
+"""What a staging can bring: listings, indices, and readers of files and of rows."""

@@ -26,11 +26,11 @@ from staging.source.sources import Reader
 
 BLOCK_ROWS = 16
 BLOCK_BYTES = 32 << 20
-"""Most rows, and most bytes, that are read at a time from a dataset that is chunked."""
+"""The most rows, and the most bytes, per read of a chunked dataset."""
 CHUNK_BYTES = 256 << 20
-"""Most bytes where the rows of one chunk are more than that."""
+"""The most bytes per read if the rows of one chunk are more than that."""
 LARGEST_ROW = 8 << 30
-"""Bytes of a row that is read through HDF5, which needs memory for all of it; sixteen times CosmoFlow's universes."""
+"""The most bytes of a row read through HDF5, which needs memory for all of it; sixteen times CosmoFlow's universes."""
 LARGEST_UNSTORED = 1 << 30
 """Bytes that a dataset may have beyond what its stored chunks can hold, since chunks never written are fill values."""
 
@@ -38,9 +38,9 @@ LARGEST_UNSTORED = 1 << 30
 class HDF5Source:
     """Row ``r`` of dataset ``group/data`` is the entry ``<r>_data.npy``, ``r`` in eight digits, as by ``numpy.save``.
 
-    ``datasets`` are all where it is ``None``. All have the same first axis, so that the entries of one sample stand
+    ``datasets`` is ``None`` for all of them. They must have the same first axis, so that the entries of one sample are
     next to each other. Their numbers are in the machine's byte order. Raises ``DataError`` for a file that is not HDF5,
-    a dataset that is not there or holds no numbers, and first axes that differ.
+    a dataset that does not exist or holds no numbers, and first axes that differ.
     """
 
     def __init__(self, path: Path, datasets: Sequence[str] | None = None, *, retries: int = 3) -> None:
@@ -61,7 +61,7 @@ class HDF5Source:
         self.listing = self._list()
 
     def reader(self) -> Reader:
-        """A reader with the file open for itself. Raises ``DataError`` where it is not the file of the listing."""
+        """A reader that opens the file itself. Raises ``DataError`` if it is not the file of the listing."""
         return _RowReader(self)
 
     def unchanged(self, status: os.stat_result) -> bool:
@@ -77,7 +77,7 @@ class HDF5Source:
 
 
 class _Column:
-    """A dataset: the form of its rows, and where they lie if they can be read without HDF5."""
+    """A dataset: the form of its rows, and where they are if they can be read without HDF5."""
 
     def __init__(self, dataset: h5py.Dataset) -> None:
         self.key = str(dataset.name)
@@ -122,7 +122,7 @@ class _RowReader:
             self._read_row(row, number, max(offset - len(column.header), 0), buffer[len(head) :])
 
     def finish(self, entry: int, *, is_last: bool = True) -> None:
-        """Raise ``DataError`` where the file has changed since it was listed."""
+        """Raise ``DataError`` if the file has changed since it was listed."""
         self._refuse_change()
         self.counters.files_read += is_last
         self.counters.metadata_operations += 1
@@ -162,7 +162,7 @@ class _RowReader:
         self.counters.bytes_read += done
 
     def _block(self, row: int, number: int) -> tuple[int, memoryview]:
-        """The block of rows that ``row`` lies in, and the number of its first row; one block per dataset is kept."""
+        """The block of rows that contains ``row``, and the number of its first row; one block per dataset is kept."""
         column = self._columns[number]
         first = row - row % column.block_rows
         if number not in self._blocks or self._blocks[number][0] != first:
@@ -178,7 +178,7 @@ class _RowReader:
 
     def _rows(self, number: int, part: slice) -> npt.NDArray[Any]:
         dataset = self._dataset(number)
-        if has_deflated_chunks(dataset):  # HDF5 would follow a chunk to wherever it grows, or crash on a forged index
+        if has_deflated_chunks(dataset):  # HDF5 would follow a chunk however far it grows, or crash on a forged index
             return read_chunks(self._source.path, self._columns[number].key, dataset, [part])
         return read_by_library(dataset, [part])
 
@@ -193,7 +193,7 @@ class _RowReader:
         return self._datasets[number]
 
     def _refuse_change(self) -> None:
-        # the open file and not its name: one that is put in its place meanwhile does no harm
+        # checks the open file and not its name: another file put in its place meanwhile does no harm
         if not self._source.unchanged(os.fstat(self._descriptor)):
             raise DataError(self._source.path, "changed while it was staged", "stage again when nothing writes to it")
 
@@ -234,9 +234,9 @@ def _find(path: Path, file: h5py.File, datasets: Sequence[str] | None) -> list[h
 
 
 def _check_stored_size(path: Path, key: str, dataset: h5py.Dataset) -> None:
-    """Refuse a dataset that says it is much larger than what is stored of it can be, or whose rows are too large."""
+    """Refuse a dataset that claims to be much larger than its stored bytes can be, or whose rows are too large."""
     if raw_offset(dataset) is not None:
-        return  # its bytes lie in the file
+        return  # its bytes are in the file
     row = int(np.prod(dataset.shape[1:], dtype=object)) * dataset.dtype.itemsize
     if row > LARGEST_ROW:
         problem = f"dataset '{key}' has rows of {row} bytes, at most {LARGEST_ROW} are read"
@@ -248,7 +248,7 @@ def _check_stored_size(path: Path, key: str, dataset: h5py.Dataset) -> None:
 
 
 def _block_rows(chunk_rows: int, row_bytes: int) -> int:
-    """Rows to read at a time: whole chunks where these are not too large, since HDF5 decodes a chunk as a whole."""
+    """Rows to read at a time: whole chunks if these are not too large, since HDF5 decodes a chunk as a whole."""
     rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(row_bytes, 1)))
     if chunk_rows <= rows:
         return rows // chunk_rows * chunk_rows

@@ -7,7 +7,7 @@ the CRC32C of all bytes before it, so that an index that was cut or altered is r
                 12345  1700000000000000000 0a1b2c3d train/sample_0001.tfrecord
     #end 1 8a9136aa
 
-A checksum that is not known is eight dashes. Names are taken as the filesystem has them.
+An unknown checksum is eight dashes. Names are taken as the filesystem has them.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ IN_NUMBERS, IN_CHECKSUMS = (
     np.isin(np.arange(256), list(letters)) for letters in (b" -0123456789", b"0123456789abcdef")
 )
 PIECE = 4 << 20
-"""Bytes that are parsed at a time, which bounds the memory for it."""
+"""Bytes parsed at a time, which bounds the memory for parsing."""
 GOOD_NAME = re.compile(rb"[^./\n\0][^/\n\0]*(?:/[^./\n\0][^/\n\0]*)*")
 """Relative, without hidden parts and so without ``..``: an index never leads out of a destination, or into the
-bookkeeping there. Newlines would end a line; a backslash is one like any other character."""
+bookkeeping there. Newlines would end a line; a backslash is a character like any other."""
 AGAIN = "make it again with `hpcbench data index`"
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise ``DataError`` where ``path`` exists, or the system does not say."""
+    """Raise ``DataError`` if ``path`` exists, or the system does not say."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def refuse_existing(path: Path) -> None:
 def write_index(path: Path, listing: Listing) -> None:
     """Write ``listing`` to ``path``, complete or not at all.
 
-    Raises ``DataError`` where ``path`` exists or can't be written, and for names and sizes that an index can't hold.
+    Raises ``DataError`` if ``path`` exists or can't be written, and for names and sizes that an index can't hold.
     """
     refuse_existing(path)
     refuse_bytes(path, listing.sizes)
@@ -112,7 +112,7 @@ def read_index(path: Path) -> Listing:
 
 
 def check_index(path: Path) -> None:
-    """Raise ``DataError`` where the first line of ``path`` is not that of an index; the rest is not read."""
+    """Raise ``DataError`` if the first line of ``path`` is not that of an index; the rest is not read."""
     with _told(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -123,7 +123,7 @@ def check_index(path: Path) -> None:
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """Inside it, an index that cannot be read is a ``DataError``."""
+    """Within this context, an index that cannot be read raises ``DataError``."""
     try:
         yield
     except FileNotFoundError:
@@ -133,7 +133,7 @@ def _told(path: Path) -> Iterator[None]:
 
 
 def _verify(path: Path, data: bytes) -> tuple[int, int]:
-    """The number of files that the end says, and where the end begins; ``DataError`` for an index that is damaged."""
+    """The number of files that the last line states, and where that line begins; ``DataError`` for a damaged index."""
     _check_version(path, data)
     start = data.rfind(b"\n", 0, -1) + 1
     end = END.fullmatch(data, start)
@@ -205,10 +205,10 @@ def _checksums(texts: NDArray[np.bytes_]) -> NDArray[np.int64]:
 
 
 def _refuse_names(path: Path, text: bytes, names: list[bytes], before: bytes) -> bytes:
-    """The last of ``names``; raises ``DataError`` where one is not allowed, or not after the one before it.
+    """The last of ``names``; raises ``DataError`` if one is not allowed, or not after the one before it.
 
-    ``text`` are the names with newlines between them. Names one by one take ten times as long, so that they are looked
-    at only where something may be wrong.
+    ``text`` has the names with newlines between them. Checking names one by one takes ten times as long, so that is
+    done only if something may be wrong.
     """
     bad = next((name for name in names if not GOOD_NAME.fullmatch(name)), None) if _is_suspect(text, names) else None
     if bad is not None:
@@ -220,7 +220,7 @@ def _refuse_names(path: Path, text: bytes, names: list[bytes], before: bytes) ->
 
 
 def _is_suspect(text: bytes, names: list[bytes]) -> bool:
-    """Whether a part of a name may be empty or hidden, or have a byte that none may have."""
+    """Whether a part of a name may be empty or hidden, or contain a forbidden byte."""
     bytes_ = np.frombuffer(b"\n%b\n" % text, np.uint8)
     is_newline = bytes_ == ord("\n")
     first = bytes_[1:][(is_newline | (bytes_ == ord("/")))[:-1]]
@@ -229,7 +229,7 @@ def _is_suspect(text: bytes, names: list[bytes]) -> bool:
 
 
 def _lines(listing: Listing) -> Iterator[tuple[list[bytes], bytes]]:
-    """Some names and their lines, again and again."""
+    """Yield blocks of names, each with its lines."""
     start = 0
     for names in listing.names.blocks():
         stop = start + len(names)

@@ -1,4 +1,4 @@
-"""Links to folders that a walk of the source must not follow: they have no end, or lead to where it is staged to."""
+"""Refuses links to folders that a walk of the source must not follow: they never end, or lead to the destination."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Identity = tuple[int, int]
 
 
 class LinkRules:
-    """Which links to folders are refused where links are followed. Used by many threads."""
+    """Which links to folders are refused if links are followed. Used by many threads."""
 
     def __init__(self, destinations: Iterable[Path] = ()) -> None:
         self._destinations = {Path(os.path.realpath(path)): path for path in destinations}
         self._above = {above: path for real, path in self._destinations.items() for above in real.parents}
         self._ways: dict[Path, set[Identity]] = {}
-        """For folders with links, what is on the way to them: many links may lie side by side."""
+        """For folders with links, what is on the way to them: kept, since one folder may have many links."""
 
     def check(self, root: Path, name: bytes) -> None:
-        """Raise ``DataError`` for the link ``name`` below ``root`` where it is one to be refused."""
+        """Raise ``DataError`` if the link ``name`` below ``root`` is to be refused."""
         path = root / os.fsdecode(name)
         target = Path(os.path.realpath(path))
         self._refuse_destination(path, target)
@@ -36,7 +36,7 @@ class LinkRules:
             raise DataError(path, problem, "remove one of the links, or leave out --follow-links")
 
     def _refuse_destination(self, path: Path, target: Path) -> None:
-        """Raise ``DataError`` for a link by which each staging would bring what the last one brought."""
+        """Raise ``DataError`` for a link through which each staging would bring what the last one brought."""
         lies_in = next((above for above in (target, *target.parents) if above in self._destinations), None)
         if lies_in is not None:
             how, destination = "is" if lies_in == target else "lies within", self._destinations[lies_in]
@@ -49,13 +49,13 @@ class LinkRules:
 
 
 def on_the_way(root: Path, folder: Path) -> set[Identity]:
-    """The folders from ``root`` to ``folder``, which may be reached by links, and all that these lie in."""
+    """The folders from ``root`` to ``folder``, which links may lead to, and all folders above these."""
     ways = [folder, *(above for above in folder.parents if above == root or above.is_relative_to(root))]
     real = {Path(os.path.realpath(way)) for way in ways}
     return {identity(around) for path in real for around in (path, *path.parents)}
 
 
 def identity(folder: Path) -> Identity:
-    """What tells a folder from all others, by whatever name."""
+    """What tells a folder from all others, under any name."""
     status = folder.stat()
     return status.st_dev, status.st_ino

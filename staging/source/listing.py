@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from staging.errors import DataError, InputError
 
 MOST_BYTES = 1 << 62
-"""Of all files together; sums of more, in whole blocks, are not those of 64-bit integers."""
+"""The most bytes of all files together; larger sums, in whole blocks, do not fit 64-bit integers."""
 TIMES = np.iinfo(np.int64)
-"""Nanoseconds from 1970 that a time of a file may have: to the year 2262."""
+"""The range of file times in nanoseconds from 1970: to the year 2262."""
 UNKNOWN = -1
 """The checksum of an entry that has none."""
 INDEX_NAME = "dataset.index"
 """The index of a dataset, in its root; never a file of the dataset itself."""
 BLOCK = 1 << 16
-"""Names that are Python objects at a time."""
+"""How many names are Python objects at a time."""
 
 
 class Names:
@@ -62,7 +62,7 @@ class Names:
             yield [self.blob[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
     def folders(self) -> set[bytes]:
-        """The folders that files of these names lie in, without those above them; not the folder of all."""
+        """The folders that directly hold files of these names, without those above them; not the root."""
         slashes = np.flatnonzero(np.frombuffer(self.blob, np.uint8) == ord("/"))
         before = np.searchsorted(slashes, self.ends)
         last = slashes[before[before > 0] - 1]
@@ -90,7 +90,7 @@ class Listing:
     mtimes_ns: NDArray[np.int64]
     """Modification time in nanoseconds since 1970."""
     checksums: NDArray[np.int64]
-    """CRC32C of the content, ``UNKNOWN`` where it is not known."""
+    """CRC32C of the content; ``UNKNOWN`` if not known."""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -101,7 +101,7 @@ class Listing:
         return int(self.sizes.sum())
 
     def path(self, root: Path, index: int) -> Path:
-        """Where an entry lies below ``root``."""
+        """The path of an entry below ``root``."""
         return root / self.names[index]
 
     def take(self, indices: NDArray[np.int64]) -> Listing:
@@ -113,13 +113,13 @@ class Listing:
 
 
 def refuse_bytes(place: Path, sizes: NDArray[np.int64]) -> None:
-    """Raise ``DataError``, which names ``place``, for files of more than ``MOST_BYTES`` together."""
+    """Raise ``DataError`` naming ``place`` for files of more than ``MOST_BYTES`` together."""
     if sizes.sum(dtype=np.float64) > MOST_BYTES:
         raise DataError(place, f"lists files of more than {MOST_BYTES} bytes together", "check the sizes of the files")
 
 
 def refuse_time(path: Path, time_ns: int) -> None:
-    """Raise ``DataError`` for the time of a file that 64 bits do not hold."""
+    """Raise ``DataError`` for a file time that does not fit 64 bits."""
     if not TIMES.min <= time_ns <= TIMES.max:
         problem = f"has the time {time_ns // 10**9} s from 1970, at most {TIMES.max // 10**9} s are kept"
         raise DataError(path, problem, "set its time with `touch`, or exclude the file")
@@ -130,18 +130,18 @@ class Selection:
     """Which files of a source are wanted: shell patterns on relative names, in which ``*`` also matches ``/``."""
 
     include: tuple[str, ...] = ()
-    """A name must match one of these, where there are any."""
+    """A name must match one of these, if there are any."""
     exclude: tuple[str, ...] = ()
     """A name must match none of these."""
     first: int | None = None
-    """So many of the names that are left, the first by bytes; ``None``: all."""
+    """Only this many of the names that are left, the first in byte order; ``None``: all."""
 
     def __post_init__(self) -> None:
         if self.first is not None and self.first < 1:
             raise InputError(f"first ({self.first}) must be at least 1; leave it out for all files")
 
     def matches(self, names: Sequence[bytes]) -> NDArray[np.bool_]:
-        """For each name whether the patterns want it; ``first`` is not looked at."""
+        """For each name, whether the patterns want it; ``first`` is ignored."""
         wanted = np.ones(len(names), np.bool_)
         texts = [name.decode("utf-8", "surrogateescape") for name in names] if self.include or self.exclude else []
         for patterns, hit in ((self.include, True), (self.exclude, False)):
@@ -151,14 +151,14 @@ class Selection:
         return wanted
 
     def of(self, listing: Listing, place: Path) -> Listing:
-        """The wanted entries of ``listing``; raises ``DataError``, which names ``place``, when there are none."""
+        """The wanted entries of ``listing``; raises ``DataError`` naming ``place`` if there are none."""
         if self.include or self.exclude:
             wanted = [self.matches(block) for block in listing.names.blocks()]
             listing = listing.take(np.flatnonzero(np.concatenate(wanted)) if wanted else np.arange(0))
         return self.cut(listing, place)
 
     def cut(self, listing: Listing, place: Path) -> Listing:
-        """The ``first`` entries of a listing that the patterns were applied to; raises as ``of`` does."""
+        """The ``first`` entries of a listing to which the patterns were applied; raises as ``of`` does."""
         if not len(listing):
             said = [
                 f"{word} {' '.join(patterns)}"

@@ -32,10 +32,10 @@ def index_dataset(root: Path, out: Path | None = None, threads: int | None = Non
 
 
 def make_index(root: Path, threads: int | None = None, *, show: bool = True) -> Listing:
-    """All files below ``root`` with the CRC32C of what they hold, read by ``threads`` (default: the allowed cores).
+    """All files below ``root`` with the CRC32C of their content, read by ``threads`` (default: the allowed cores).
 
     Raises ``DataError`` for what ``list_tree`` refuses, and for a file that changes or can't be read. Threads are
-    enough, since reading and checksums run outside of Python's lock.
+    enough, since reading and checksums run outside Python's lock.
     """
     listing = list_tree(root, Alone()).listing
     threads = threads or len(os.sched_getaffinity(0))

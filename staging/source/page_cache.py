@@ -1,4 +1,4 @@
-"""The page cache: whether what was read came from it, as far as the system tells, and having it let go of files."""
+"""The page cache: whether reads came from it, as far as the system tells, and dropping files from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 CacheState = Literal["cold", "warm", "mixed", "unknown"]
 
 LOCAL_DISKS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "vfat", "overlay"})
-"""Filesystems whose reads from the disk the kernel charges to the process; those of network filesystems it may not."""
+"""Filesystems whose disk reads the kernel charges to the process; for network filesystems it may not."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class IoCounters:
 
     @classmethod
     def now(cls) -> IoCounters | None:
-        """The counters of this process; ``None`` where the system has none."""
+        """The counters of this process; ``None`` if the system has none."""
         try:
             lines = Path("/proc/self/io").read_text().splitlines()
         except OSError:
@@ -47,9 +47,9 @@ def cache_state(before: IoCounters | None, after: IoCounters | None, read: int, 
 
 
 def drop_cache(files: Iterable[Path]) -> int:
-    """Ask the operating system to drop the pages of ``files`` from its cache; return how many files it took that for.
+    """Ask the operating system to drop the pages of ``files`` from its cache; returns the number of files accepted.
 
-    Pages not yet on disk cannot be dropped, so they are written first. 0 where there is no such call.
+    Pages not yet on disk cannot be dropped, so they are written first. Returns 0 if there is no such call.
     """
     if not hasattr(os, "posix_fadvise"):
         return 0

@@ -1,4 +1,4 @@
-"""Tries input and output again where the error is one that may pass."""
+"""Retries input and output after errors that may be transient."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MAY_PASS = frozenset({
     errno.EIO, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT, errno.ESTALE, errno.ENETDOWN,
     errno.ENETUNREACH, errno.ENOLCK, errno.ECONNRESET, errno.EHOSTDOWN,
 })  # fmt: skip
-"""Errors of shared filesystems under load, or while a server of theirs is replaced."""
+"""Errors of shared filesystems under load, or while one of their servers is replaced."""
 
 FIRST_WAIT_S = 0.05
 
 
 def retrying(action: Callable[[], T], retries: int, count: Callable[[], None] = lambda: None) -> T:
-    """What ``action`` returns, tried up to ``retries`` times again after an ``OSError`` that may pass.
+    """What ``action`` returns, retried up to ``retries`` times after an ``OSError`` that may be transient.
 
-    Waits twice as long before each new try. ``count`` is called for each.
+    The wait doubles before each retry. ``count`` is called for each.
     """
     wait = FIRST_WAIT_S
     for _ in range(retries):

@@ -13,9 +13,9 @@ from staging.source.listing import Listing
 from staging.source.retry import retrying
 
 STAT_BLOCK = 512
-"""Bytes of a block of ``st_blocks``, whatever the filesystem has (stat(2))."""
+"""Bytes per block of ``st_blocks``, on any filesystem (stat(2))."""
 SMALLEST_HOLES = 4096
-"""Bytes; some filesystems keep less than that of a file beside its metadata, and count no block for it."""
+"""Bytes; some filesystems keep smaller parts of a file with its metadata, and count no block for them."""
 
 
 class Reader(Protocol):
@@ -26,17 +26,17 @@ class Reader(Protocol):
     def read_into(self, entry: int, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes of ``entry`` from ``offset`` on.
 
-        Raises ``DataError`` where the entry is missing, unreadable, or shorter than its listing says.
+        Raises ``DataError`` if the entry is missing, unreadable, or shorter than its listing says.
         """
 
     def finish(self, entry: int, *, is_last: bool = True) -> None:
-        """All bytes of ``entry``, or of a part of it, are read: raise ``DataError`` where the listing holds no more.
+        """All bytes of ``entry``, or of a part of it, are read: raise ``DataError`` if the listing is no longer true.
 
-        ``is_last``: its last bytes were among them, so that it counts as read.
+        ``is_last`` says that its last bytes were among them, so that it counts as read.
         """
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
 
 
 class Source(Protocol):
@@ -44,9 +44,9 @@ class Source(Protocol):
 
     listing: Listing
     skipped: str
-    """What of it is not in the listing though nobody has excluded it, in words; empty for nothing."""
+    """A message on what is not in the listing though nobody excluded it; empty if nothing is."""
     sparse: dict[int, int]
-    """Entries, of those that this process has read, that take fewer bytes on disk than they have, and these bytes."""
+    """Entries read by this process that take fewer bytes on disk than their size, and those bytes on disk."""
 
     def reader(self) -> Reader:
         """A reader for one thread."""
@@ -82,7 +82,7 @@ class FileReader:
         self._path = ""
 
     def read_into(self, entry: int, offset: int, buffer: memoryview) -> None:
-        """Fill ``buffer`` from a file; a short one is one that has changed."""
+        """Fill ``buffer`` from a file; one that is too short has changed."""
         try:
             retrying(lambda: self._read(entry, offset, buffer), self._source.retries, self._count_retry)
         except OSError as error:
@@ -99,7 +99,7 @@ class FileReader:
                     raise self._changed(f"ends after {offset + done} of {self._source.listing.sizes[entry]} bytes")
                 done += count
         except OSError:
-            self.close()  # a new try opens the file anew, which mends a stale handle
+            self.close()  # a retry opens the file again, which cures a stale handle
             raise
         self.counters.bytes_read += size
 
@@ -109,7 +109,7 @@ class FileReader:
     def _open(self, entry: int) -> None:
         self.close()
         self._path = f"{self._root}/{self._source.listing.names[entry]}"
-        # A pipe that an index lists as a file is not waited for: reading from a place in it fails.
+        # Does not wait for a pipe that an index lists as a file: reading at an offset in it fails.
         self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(self._descriptor, True)
         self._entry = entry
@@ -118,7 +118,7 @@ class FileReader:
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def finish(self, entry: int, *, is_last: bool = True) -> None:
-        """Close a file after a look at its size and time; one of no bytes is opened here."""
+        """Check the size and time of a file, and close it; an empty file is opened here."""
         if entry != self._entry:
             self.read_into(entry, 0, memoryview(b""))
         status, listing = os.fstat(self._descriptor), self._source.listing
@@ -154,7 +154,7 @@ class FileReader:
 
 
 def is_one_hole(descriptor: int) -> bool:
-    """Whether a file holds no data at all; some network filesystems count no blocks for any."""
+    """Whether a file holds no data at all; some network filesystems count no blocks for any file."""
     try:
         os.lseek(descriptor, 0, os.SEEK_DATA)
     except OSError as error:

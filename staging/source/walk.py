@@ -1,4 +1,4 @@
-"""Lists a tree of files by all ranks together, since a metadata server answers one thread slowly."""
+"""Lists a tree of files on all ranks together, since a metadata server answers one thread slowly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from staging.source.retry import retrying
 from staging.threads.adaptive_pool import map_in_threads
 
 THREADS = 8
-"""Of each rank at most, where they wait for the metadata server."""
+"""The most threads of each rank, if they wait for the metadata server."""
 BLOCK = 256
 """Files that a thread looks at in one go."""
 RETRIES = 3
@@ -46,11 +46,11 @@ class Walked:
     hidden: int = 0
     """Names in the whole tree that begin with a dot and were left out."""
     books: int = 0
-    """Folders of staging's own bookkeeping in the whole tree, but for that of the root."""
+    """Folders of staging's own bookkeeping in the whole tree, except that of the root."""
 
     @property
     def skipped(self) -> str:
-        """What was left out that no pattern excludes, in words; empty where nothing was."""
+        """A message on what was left out that no pattern excludes; empty if nothing was."""
         counts = [
             (self.linked_folders, "link to a folder", "links to folders"), (self.hidden, "hidden name", "hidden names"),
             (self.books, "folder of bookkeeping", "folders of bookkeeping"),
@@ -61,12 +61,12 @@ class Walked:
 
 @dataclass(frozen=True)
 class Kinds:
-    """Which names of a tree are looked at beside plain ones."""
+    """Which names of a tree are listed besides plain ones."""
 
     follow_links: bool = False
-    """Links to folders are folders."""
+    """Treat links to folders as folders."""
     hidden: bool = False
-    """Names that begin with a dot, but for staging's own bookkeeping and unfinished files."""
+    """List names that begin with a dot, except staging's own bookkeeping and unfinished files."""
     links: LinkRules = field(default_factory=LinkRules)
     """Which links to folders are refused."""
 
@@ -94,7 +94,7 @@ class _Found:
     books: int
     """Folders of bookkeeping that were left out."""
     opened: int
-    """Folders."""
+    """Folders that were opened."""
 
 
 PLAIN = Kinds()
@@ -106,18 +106,18 @@ def list_tree(
 ) -> Walked:  # fmt: skip
     """List and look at the files below ``root``, each rank a part of them; collective.
 
-    Links to files are followed; links to folders, and names that begin with a dot, as ``kinds`` says, else they are
-    counted, as folders of bookkeeping always are. Unfinished files and the index in the root are left out. Patterns are
-    those of ``Selection``.
+    Links to files are followed. Links to folders, and names that begin with a dot, are taken if ``kinds`` says so, and
+    otherwise counted, as folders of bookkeeping always are. Unfinished files and the index in the root are left out.
+    Patterns are those of ``Selection``.
 
-    Raises ``DataError`` on all ranks for a folder or a file that can't be read, a dangling link, a link that is not to
-    be followed, a special file, and a tree without any file that is wanted.
+    Raises ``DataError`` on all ranks for a folder or a file that can't be read, a dangling link, a link that must not
+    be followed, a special file, and a tree without any wanted file.
     """
     selection = Selection(tuple(include), tuple(exclude), first)
     own = _find(root, world, selection, kinds)
     names = sorted(_exchanged(own.names, world))
     all_links, hidden, books = map(sum, zip(*world.all_gather((own.links, own.hidden, own.books)), strict=True))
-    if first is not None:  # a link may turn out to lead to a folder, which is then no file
+    if first is not None:  # a link may turn out to lead to a folder, and is then no file
         names = names[: first + all_links]
     rank, size = world.place.rank, world.place.size
     share = names[len(names) * rank // size : len(names) * (rank + 1) // size]
@@ -134,7 +134,7 @@ def list_tree(
 
 
 def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
-    """Look at the files ``names`` below ``root``, which all ranks name alike, each rank at a part; collective.
+    """Look at the files ``names`` below ``root``, the same on all ranks; each rank takes a part. Collective.
 
     Raises ``DataError`` on all ranks for a name that is not a file.
     """
@@ -148,7 +148,7 @@ def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
 
 
 def _find(root: Path, world: World, selection: Selection, kinds: Kinds) -> _Found:
-    """Open all folders, level by level, each level shared out anew, so that one deep branch keeps no rank alone."""
+    """Open all folders level by level, and share out each level again, so that no rank gets a deep branch alone."""
     place = world.place
     level: list[bytes] = [b""]
     names: list[bytes] = []
@@ -183,9 +183,9 @@ def _open(root: Path, folder: bytes, selection: Selection, kinds: Kinds) -> _Fol
 def _scan(root: Path, folder: bytes, kinds: Kinds) -> tuple[list[bytes], list[bytes], list[bytes], int, int]:
     """Folders, files and links in one folder, and how many hidden names and folders of bookkeeping were left out.
 
-    What a link to a file leads to is not asked.
+    The target of a link to a file is not checked.
 
-    Raises ``DataError`` for a link to a folder that is not to be followed.
+    Raises ``DataError`` for a link to a folder that must not be followed.
     """
     folders: list[bytes] = []
     files: list[bytes] = []

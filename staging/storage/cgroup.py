@@ -1,4 +1,4 @@
-"""How much memory the control groups of this process, that is its job, leave it (cgroups(7), version 1 and 2)."""
+"""Finds how much memory this process's control groups, those of its job, leave it (cgroups(7), versions 1 and 2)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 UNLIMITED = 1 << 60
-"""Limits from here on, which version 1 writes for none, are none."""
+"""Limits from here on mean no limit, for which version 1 writes such a number."""
 
 
 class _Files(NamedTuple):
@@ -35,7 +35,7 @@ def memory_left(root: Path = Path("/")) -> int | None:
 
 
 def _groups(root: Path) -> list[tuple[Path, Path, _Files]]:
-    """Folder of this process's group, folder of the topmost one that is seen, and version, per hierarchy."""
+    """Per hierarchy: folder of this process's group, folder of the topmost visible group, and version."""
     try:
         own = (root / "proc/self/cgroup").read_text().splitlines()
         mounts = [line.split(" ") for line in (root / "proc/self/mountinfo").read_text().splitlines()]
@@ -56,7 +56,7 @@ def _groups(root: Path) -> list[tuple[Path, Path, _Files]]:
 
 
 def _below(path: str, shown: str) -> str:
-    """Where the group ``path`` is below the mount of the group ``shown``; a container may see only a part of all."""
+    """Where the group ``path`` is below the mount of the group ``shown``; a container may see only part of them."""
     if ".." in Path(path).parts:
         return ""
     return str(Path(path).relative_to(shown)) if Path(path).is_relative_to(shown) else path.lstrip("/")

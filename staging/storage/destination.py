@@ -1,4 +1,4 @@
-"""Where a staging goes on a node: the folder that a template stands for, and what kind of storage it is on."""
+"""Where a staging goes on a node: the folder that a template means, and the kind of storage it is on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PART = re.compile(r"\$\{(?P<braced>\w+)\}|\$(?P<plain>\w+)|\{(?P<field>[^{}]*)\
 
 @dataclass(frozen=True)
 class Storage:
-    """What a folder is on."""
+    """The storage that a folder is on."""
 
     tier: Tier
     filesystem: str
@@ -29,8 +29,8 @@ class Storage:
 def expand(template: str, node: str, rank: int, environ: Mapping[str, str]) -> Path:
     """The absolute folder that ``template`` stands for on ``node``.
 
-    ``{node}``, ``{rank}``, ``$NAME``, ``${NAME}`` and a leading ``~`` are filled in, once each: what is filled in
-    is not looked at again, and no shell is involved. Raises ``InputError`` for a variable that is not set, for any
+    ``{node}``, ``{rank}``, ``$NAME``, ``${NAME}`` and a leading ``~`` are filled in, once each: text that was filled in
+    is not expanded again, and no shell is involved. Raises ``InputError`` for a variable that is not set, for any
     other field in braces, and for an empty result.
     """
 
@@ -53,9 +53,9 @@ def expand(template: str, node: str, rank: int, environ: Mapping[str, str]) -> P
 
 
 def storage(folder: Path, sys: Path = Path("/sys")) -> Storage:
-    """What ``folder``, which need not exist yet, is on; ``sys`` is where the kernel shows its devices.
+    """The storage of ``folder``, which need not exist yet; ``sys`` is where the kernel shows its devices.
 
-    ``nvme`` is an NVMe disk, or a volume or array of nothing else.
+    ``nvme`` is an NVMe disk, or a volume or array of NVMe disks only.
     """
     existing = existing_parent(folder)
     device, filesystem = mount_of(existing)

@@ -1,6 +1,6 @@
 """The destination of a node, held open, so that nothing is read or written through a link below it.
 
-Each folder on the way to a name is opened from the one above it (``openat`` with ``O_NOFOLLOW``): whatever becomes of
+Each folder on the way to a name is opened from the one above it (``openat`` with ``O_NOFOLLOW``): whatever happens to
 the tree meanwhile, a name can't lead out of the destination.
 """
 
@@ -23,22 +23,22 @@ from staging.formats.regular import special
 from staging.storage.write_ways import WriteWay
 
 KEPT = 512
-"""Folders that are held open at most, and a quarter of what the process may open; others are opened each time."""
+"""The most folders held open, and no more than a quarter of what the process may open; others are reopened."""
 LONGEST_NAME = 4095
-"""Bytes of a path that the system takes (``PATH_MAX``, with the zero behind it)."""
+"""Bytes of a path that the system takes (``PATH_MAX`` includes the zero after it)."""
 DEEPEST_NAME = 256
-"""Folders and file of a name: each step costs calls, for every file, and nobody has so many."""
+"""The most folders and file of a name: each costs system calls, for every file, and nobody has so many."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 BOOK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 LINKED = (errno.ELOOP, errno.ENOTDIR)
-"""What the system says of a link, or of a file, in the place of a folder."""
+"""Errors for a link, or a file, in the place of a folder."""
 
 
 class DestinationFolder:
-    """The folder ``path``, on which no link lies; names below it are relative, with ``/`` between their parts.
+    """The folder ``path``, no part of which is a link; names below it are relative, with ``/`` between their parts.
 
-    ``way`` is how large files in it are written. Used by many threads; a context manager. Raises ``DataError`` where it
-    can't be opened. All methods raise ``DataError`` where a link or a file stands in the place of a folder, and else
+    ``way`` is how large files in it are written. Used by many threads; a context manager. Raises ``DataError`` if it
+    can't be opened. All methods raise ``DataError`` if a link or a file is in the place of a folder, and otherwise
     ``OSError``.
     """
 
@@ -60,22 +60,22 @@ class DestinationFolder:
         self.close()
 
     def close(self) -> None:
-        """Let go of all folders; again does nothing."""
+        """Close all folders; a second call does nothing."""
         with self._lock:
             while self._folders:
                 os.close(self._folders.popitem()[1])
 
     def __truediv__(self, name: str) -> Path:
-        """The path of a name, to tell people of it."""
+        """The path of a name, for messages."""
         return self.path / name
 
     def held(self, folder: str) -> int | None:
-        """The descriptor of a folder below that is open already, and stays so until ``close``."""
+        """The descriptor of a folder below that is already open, and stays so until ``close``; else ``None``."""
         return self._folders.get(folder)
 
     @contextmanager
     def reach(self, folder: str, *, make: bool = False) -> Iterator[int]:
-        """The descriptor of a folder below (empty: this one), while entered; ``make`` makes what is missing."""
+        """The descriptor of a folder below (empty: this one), within the context; ``make`` makes what is missing."""
         found = self._folders.get(folder)
         if found is not None:
             yield found
@@ -90,13 +90,13 @@ class DestinationFolder:
                 os.close(opened)
 
     def open(self, name: str, flags: int, *, make: bool = False) -> int:
-        """Open a file, which must be no link; ``make`` makes the folders above it."""
+        """Open a file, which must not be a link; ``make`` makes the folders above it."""
         folder, _, base = name.rpartition("/")
         with self.reach(folder, make=make) as descriptor:
             return os.open(base, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=descriptor)
 
     def status(self, name: str) -> os.stat_result | None:
-        """What lies under a name, a link as itself; ``None`` where nothing does, or no folder leads to it."""
+        """The status of what has a name, links not followed; ``None`` if nothing has it, or no folder leads to it."""
         folder, _, base = name.rpartition("/")
         try:
             with self.reach(folder) as descriptor:
@@ -111,21 +111,21 @@ class DestinationFolder:
             os.unlink(base, dir_fd=descriptor)
 
     def rename(self, old: str, new: str, source: DestinationFolder | None = None) -> None:
-        """Give ``old`` (of this folder, or of ``source``) the name ``new``, which may be taken; folders are made."""
+        """Give ``old`` (of this folder, or of ``source``) the name ``new``, which may exist; folders are made."""
         before, _, base = old.rpartition("/")
         after, _, target = new.rpartition("/")
         with (source or self).reach(before) as start, self.reach(after, make=True) as end:
             os.rename(base, target, src_dir_fd=start, dst_dir_fd=end)
 
     def below(self, name: str, *, make: bool = False) -> DestinationFolder:
-        """A folder below as a destination of its own."""
+        """A folder below, as a separate ``DestinationFolder``."""
         made = object.__new__(DestinationFolder)
         made.path, made.way, made._lock = self.path / name, self.way, threading.Lock()
         made._folders = {"": self._walk(name, make)}
         return made
 
     def walk(self, *, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str], int]]:
-        """As ``os.fwalk``, from here, with the relative name of each folder (empty: this one); a link is no folder.
+        """Like ``os.fwalk`` from here, with the relative name of each folder (empty: this one); a link is no folder.
 
         However deep the tree is, few folders are open at a time.
         """
@@ -159,7 +159,7 @@ class DestinationFolder:
             os.close(descriptor)
 
     def _above(self, descriptor: int, level: _Level) -> int:
-        """A new descriptor of the folder of ``level``, which an open folder lies in unless it was moved meanwhile."""
+        """A new descriptor of the folder of ``level``, which holds an open folder unless that was moved meanwhile."""
         with suppress(OSError):
             above = os.open("..", FOLDER, dir_fd=descriptor)
             if os.path.samestat(os.fstat(above), level.status):
@@ -216,14 +216,14 @@ class _Level:
 
 
 def open_unlinked(path: Path) -> int:
-    """Open a folder by an absolute path, of which no part may be a link: it was resolved before.
+    """Open a folder by an absolute path, no part of which may be a link: it was resolved before.
 
-    Raises ``DataError`` where one is a link by now, else ``OSError``.
+    Raises ``DataError`` if a part is a link by now, otherwise ``OSError``.
     """
     parts = path.parts[1:]
     descriptor = os.open(path.anchor, os.O_PATH | FOLDER if parts else FOLDER)
     for number, part in enumerate(parts, 1):
-        # only looked up on the way, since those above may forbid to read them
+        # only looked up on the way, since folders above may not be readable
         flags = FOLDER if number == len(parts) else os.O_PATH | FOLDER
         try:
             following = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
@@ -238,7 +238,7 @@ def open_unlinked(path: Path) -> int:
 
 
 def in_the_way(path: Path) -> DataError:
-    """The error for a link, or a file, where a folder is to be."""
+    """The error for a link, or a file, where a folder must be."""
     problem = "is a link or a file where a folder is to be; links are not followed"
     return DataError(path, problem, "remove it, or choose another destination")
 
@@ -261,7 +261,7 @@ def _open_folder(name: str, above: int, make: bool) -> int:
 
 
 def is_reachable(name: str) -> bool:
-    """Whether a filesystem can have ``name`` below a destination: not too long or deep, and all of its letters."""
+    """Whether a filesystem can have ``name`` below a destination: not too long or deep, and of valid characters."""
     if len(name) > LONGEST_NAME or name.count("/") >= DEEPEST_NAME:
         return False
     try:
@@ -279,8 +279,8 @@ def is_file_of(status: os.stat_result | None, size: int) -> bool:
 def open_book(path: Path, flags: int) -> int:
     """Open a file of a destination's bookkeeping; neither it nor the folder it is in may be a link.
 
-    To be written, no part of its path may, as of a ``DestinationFolder``. Raises ``DataError`` for that, and for a
-    pipe, a device or a folder in its place, which is neither waited for nor, where it was there before, opened; else
+    For writing, no part of its path may be a link, as for a ``DestinationFolder``. Raises ``DataError`` for a link, and
+    for a pipe, a device or a folder in its place, which is not waited for, nor opened if it was there before; otherwise
     ``OSError``.
     """
     writes = flags & os.O_ACCMODE != os.O_RDONLY

@@ -1,4 +1,4 @@
-"""Long runs of zeros are left out of what is written, so that a sparse file stays one."""
+"""Leaves long runs of zeros out of what is written, so that a sparse file stays sparse."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 HOLE_BYTES = 1 << 20
-"""Zeros are looked for in parts of so many bytes."""
+"""Size in bytes of the parts that are searched for zeros."""
 
 
 def runs_of_data(data: memoryview) -> Iterator[tuple[int, int]]:
     """Where the parts of ``data`` start and stop that must be written; the bytes between are zeros.
 
-    Data of fewer than ``HOLE_BYTES`` are written as they are. A part that begins or ends with another byte costs no
-    more than a look at these.
+    Data of fewer than ``HOLE_BYTES`` are written as they are. A part that begins or ends with a non-zero byte costs no
+    more than a look at these two bytes.
     """
     size = len(data)
     if size < HOLE_BYTES:

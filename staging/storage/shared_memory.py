@@ -1,7 +1,7 @@
-"""Shared memory that killed jobs have left on this node: it takes memory that a staging or a run could use.
+"""Finds shared memory that killed jobs have left on this node: it takes memory that a staging or a run could use.
 
-A process that ends in order removes its segments. One that is killed leaves them, until someone does or the node
-restarts; batch systems clean up after a job, or do not.
+A process that ends normally removes its segments. A killed process leaves them until someone removes them or the node
+restarts; some batch systems clean up after a job, others do not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LeftOver:
     files: int
     bytes: int
     example: str
-    """The name of the largest."""
+    """The name of the largest segment."""
 
     def __str__(self) -> str:
         more = f" and {self.files - 1} more" if self.files > 1 else ""
@@ -35,9 +35,9 @@ class LeftOver:
 
 
 def left_over(folder: Path = SHARED_MEMORY, processes: Path = Path("/proc")) -> LeftOver | None:
-    """Segments of this user that no process holds; ``None`` where there are none.
+    """Segments of this user that no process holds; ``None`` if there are none.
 
-    Those of other users are not looked at, since only their owner sees who uses them.
+    Those of other users are ignored, since only their owner sees who uses them.
     """
     found: dict[str, int] = {}
     with suppress(OSError), os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""How many bytes and files a folder can still take, on disk or in memory, and whether that is enough on all nodes."""
+"""Finds how many bytes and files a folder can still take, on disk or in memory, and if that suffices on all nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def free_files(folder: Path) -> int:
-    """Files that may still be made below ``folder``; very many where its filesystem does not count them."""
+    """Files that may still be made below ``folder``; very many if its filesystem does not count them."""
     status = os.statvfs(existing_parent(folder))
     return status.f_favail if status.f_files else NO_LIMIT
 
@@ -52,7 +52,7 @@ def block_bytes(folder: Path) -> int:
 def check_space(destination: Path, need_bytes: int, need_files: int, world: World) -> None:
     """Raise the same ``DataError`` on all ranks unless every node has room for what lands on it; collective.
 
-    The needs are those of the caller's node. Nodes that share a filesystem of one machine need their sum of it.
+    The needs are those of the caller's node. Those of nodes that share a filesystem of one machine add up.
     """
     own: _Room | DataError | None = None
     if world.place.local_rank == 0:
@@ -75,7 +75,7 @@ class _Room:
     need: tuple[int, int]
     free: tuple[int, int]
     left_over: str
-    """Shared memory that someone could remove to make room, in words; empty for none."""
+    """A message on shared memory that someone could remove to make room; empty if there is none."""
 
 
 def _look(destination: Path, need: tuple[int, int], node: str) -> _Room | DataError:
@@ -89,7 +89,7 @@ def _look(destination: Path, need: tuple[int, int], node: str) -> _Room | DataEr
 
 
 def _is_for_memory(destination: Path, need_bytes: int) -> bool:
-    """Whether it is the memory of the node, or the filesystem of its shared memory, that has too little room."""
+    """Whether the node's memory, or the filesystem of its shared memory, is what has too little room."""
     existing = existing_parent(destination)
     if filesystem_type(existing) not in MEMORY_FILESYSTEMS:
         return False
@@ -120,12 +120,12 @@ def existing_parent(folder: Path) -> Path:
 
 
 def filesystem_type(folder: Path) -> str:
-    """Type of the filesystem that holds ``folder``, from the kernel's list of mounts; empty where there is none."""
+    """Type of the filesystem that holds ``folder``, from the kernel's list of mounts; empty if there is none."""
     return mount_of(folder)[1]
 
 
 def mount_of(folder: Path) -> tuple[str, str]:
-    """Device and type of the filesystem that holds ``folder``; empty where the kernel keeps no list of mounts."""
+    """Device and type of the filesystem that holds ``folder``; empty if the kernel keeps no list of mounts."""
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()
     except OSError:
@@ -144,7 +144,7 @@ def mount_of(folder: Path) -> tuple[str, str]:
 def available_memory(root: Path = Path("/")) -> int:
     """Bytes of memory that this process may still take: what the machine has left and what its cgroups allow.
 
-    Very many where the kernel does not say. ``root`` is where ``proc`` and ``sys`` are.
+    Very many if the kernel does not say. ``root`` is where ``proc`` and ``sys`` are.
     """
     try:
         lines = (root / "proc/meminfo").read_text().splitlines()

@@ -1,7 +1,7 @@
 """Ways to write a large file: how soon the disk gets it, and whether it stays in memory.
 
-The system keeps what is written in memory and stores it when it finds time. A staging waits for the disk at its end,
-so it is faster where storing begins at once.
+The system keeps written data in memory and stores them when it has time. A staging waits for the disk at its end,
+so it is faster if storing begins at once.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ WriteWay = Literal["buffered", "early", "uncached"]
 first reader. ``uncached``: it begins at once, and the memory is free again when the disk has it."""
 WAYS: tuple[WriteWay, ...] = get_args(WriteWay)
 DISKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
-"""Filesystems that are written ``early`` where no probe has found what is fastest."""
+"""Filesystems that are written ``early`` if no probe has found what is fastest."""
 RWF_DONTCACHE = 0x80
-"""Of pwritev2(2), from Linux 6.14 on, where the filesystem has it."""
+"""A flag of pwritev2(2), from Linux 6.14 on, where the filesystem has it."""
 REFUSALS = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 def choose_way(asked: str, probed: str, folder: Path) -> WriteWay:
-    """The way that is asked for, or for ``auto`` that which a probe found, or what suits the filesystem of ``folder``.
+    """The way that is asked for, or for ``auto`` the one that a probe found, or that suits ``folder``'s filesystem.
 
-    Raises ``InputError`` where one is asked for that does not work there.
+    Raises ``InputError`` if the one that is asked for does not work there.
     """
     kind = filesystem_type(existing_parent(folder))
     if asked != "auto":
@@ -45,14 +45,14 @@ def choose_way(asked: str, probed: str, folder: Path) -> WriteWay:
 
 
 def ways_at(folder: Path) -> list[WriteWay]:
-    """The ways that work for files in ``folder``, which exists. In memory there is but one."""
+    """The ways that work for files in ``folder``, which exists. In memory there is only one."""
     if filesystem_type(folder) in MEMORY_FILESYSTEMS:
         return ["buffered"]
     return [way for way in WAYS if _works(folder, way)]
 
 
 def write_at(descriptor: int, data: memoryview, position: int, way: WriteWay) -> None:
-    """Write ``data`` into a file from ``position`` on, without long runs of zeros: the caller says how long it is.
+    """Write ``data`` into a file from ``position`` on, without long runs of zeros: the caller sets its length.
 
     Less than ``HOLE_BYTES`` is written as a whole, and ``buffered``.
     """
@@ -63,7 +63,7 @@ def write_at(descriptor: int, data: memoryview, position: int, way: WriteWay) ->
     for start, stop in runs_of_data(data):
         _write(descriptor, data[start:stop], position + start, flags)
         if way == "early" and hasattr(os, "posix_fadvise"):
-            # has storing begin; only pages that are stored already leave the memory
+            # starts storing; only pages that are already stored leave the memory
             os.posix_fadvise(descriptor, position + start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
@@ -77,7 +77,7 @@ def _write(descriptor: int, data: memoryview, position: int, flags: int) -> None
 
 
 def _works(folder: Path, way: WriteWay) -> bool:
-    """Try it with a file that has no name, or, where that can't be, one that is removed with what probes left."""
+    """Try it with a file that has no name, or, if that is impossible, one that is removed with what probes left."""
     with tempfile.TemporaryFile(dir=folder, prefix="probe.way.") as file:
         try:
             write_at(file.fileno(), memoryview(b"1" * HOLE_BYTES), 0, way)

@@ -1,1 +1,1 @@
-"""Threads that work together: queues between them, and how many of them there are."""
+"""Threads that work together: queues between them, and how many there are."""

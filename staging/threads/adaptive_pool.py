@@ -1,4 +1,4 @@
-"""Threads that share a work: all of them at once, or only as many as keep one core busy.
+"""Threads that share work: all of them at once, or only as many as keep one core busy.
 
 Python runs one thread at a time, and half of the work on a small file is Python's. Threads that never wait for storage
 only contend for its lock, and four take more than twice as long as one. Where a metadata server takes a millisecond to
@@ -20,22 +20,22 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 LOOK_S = 0.01
-"""How often a pool that may grow is looked at."""
+"""How often a pool that may grow is checked, in seconds."""
 
 SMALL_BYTES = 128 << 10
-"""Below this mean size of files Python's part of each outweighs the system's, which goes on without its lock: between
-two tmpfs files of 64 KiB take one thread 0.06 ms each and four 0.10 ms, those of 256 KiB 0.17 and 0.14 ms."""
+"""Below this mean file size, Python's part of the work outweighs the system's, which runs without Python's lock:
+between two tmpfs, files of 64 KiB take one thread 0.06 ms each and four 0.10 ms, those of 256 KiB 0.17 and 0.14 ms."""
 
 BUSY = 0.7
-"""Threads that together use so much of a core gain nothing by one more."""
+"""Threads that together use this much of a core gain nothing from one more."""
 
 
 def run_in_threads(work: Callable[[], None], threads: int, failure: Failure, *, at_once: bool) -> None:
-    """Run ``work`` in at most ``threads`` threads beside this one; returns when all have ended.
+    """Run ``work`` in at most ``threads`` threads besides this one; returns when all have ended.
 
-    This one only waits: an error that a signal raises in it breaks no work off between two of its lines, such as
-    closing a file and forgetting its number, which another may have by then. Unless ``at_once``, one more starts each
-    time that those at work were found to wait. Raises the first error.
+    This one only waits, so that an error that a signal raises in it does not interrupt work between two lines, such as
+    closing a file and forgetting its number, which another file may have by then. Unless ``at_once``, one more thread
+    starts each time that those at work were found to wait. Raises the first error.
     """
     clocks: list[int] = []
     ended = threading.Event()
@@ -73,7 +73,7 @@ def run_in_threads(work: Callable[[], None], threads: int, failure: Failure, *, 
 
 
 def map_in_threads(function: Callable[[T], R], items: Sequence[T], threads: int, *, at_once: bool = False) -> list[R]:
-    """``function`` of each item, in their order, by at most ``threads`` threads, as ``run_in_threads`` has them.
+    """``function`` of each item, in their order, by at most ``threads`` threads, as in ``run_in_threads``.
 
     Raises the first error; no item is begun after it.
     """
@@ -89,15 +89,15 @@ def map_in_threads(function: Callable[[T], R], items: Sequence[T], threads: int,
 
 
 def run_in_thread(work: Callable[[], T]) -> T:
-    """What ``work`` returns, done by another thread, so that no signal breaks it off half; its errors are raised.
+    """What ``work`` returns, done by another thread so that no signal interrupts it halfway; its errors are raised.
 
-    One that a signal raises here comes out when the work is done, or takes longer than ``STOPPING_S``.
+    An error that a signal raises here comes out when the work is done, or takes longer than ``STOPPING_S``.
     """
     return map_in_threads(lambda _: work(), [None], 1)[0]
 
 
 def are_small(size: int, files: int) -> bool:
-    """Whether ``files`` files of ``size`` bytes in all are for one thread, unless it waits."""
+    """Whether ``files`` files of ``size`` bytes in total are for one thread, unless it waits."""
     return size < SMALL_BYTES * files
 
 

@@ -1,4 +1,4 @@
-"""A bounded queue between two threads of a pipeline, which ends with it when either side fails."""
+"""A bounded queue between two threads of a pipeline, which ends when either side fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Failure:
         self._channels: list[Channel[object]] = []
 
     def fail(self, error: BaseException) -> None:
-        """Remember ``error``, if it is the first and not an echo of one, and wake all who wait."""
+        """Remember ``error``, if it is the first and not an echo of one, and wake all waiting threads."""
         with self._lock:
             if self.error is None or isinstance(self.error, BrokenPipelineError):
                 self.error = error
@@ -39,11 +39,11 @@ class Failure:
             channel.wake()
 
     def watch(self, channel: Channel[object]) -> None:
-        """Wake those who wait at ``channel`` when something fails."""
+        """Wake threads that wait at ``channel`` when something fails."""
         self._channels.append(channel)
 
     def clear_channels(self) -> None:
-        """Drop what is left in all of them, once the threads have ended."""
+        """Drop what is left in all channels, once the threads have ended."""
         for channel in self._channels:
             channel.clear()
 
@@ -54,7 +54,7 @@ class Failure:
 
 
 class Channel(Generic[T]):
-    """Holds up to ``capacity`` items. ``stalled_s`` are the seconds that putters and getters waited."""
+    """Holds up to ``capacity`` items. ``put_stalled_s`` and ``get_stalled_s``: how long putters and getters waited."""
 
     def __init__(self, capacity: int, failure: Failure) -> None:
         self.put_stalled_s = 0.0
@@ -64,12 +64,12 @@ class Channel(Generic[T]):
         self._closed = False
         self._failure = failure
         self._lock = threading.RLock()
-        """Entered by itself: a signal that raises as the condition is entered would leave that locked."""
+        """Entered separately: a signal that raises as the condition is entered would leave it locked."""
         self._change = threading.Condition(self._lock)
         failure.watch(self)  # type: ignore[arg-type]
 
     def put(self, item: T) -> None:
-        """Add an item, waiting for room. Raises ``BrokenPipelineError`` where another thread has failed."""
+        """Add an item, waiting for room. Raises ``BrokenPipelineError`` if another thread has failed."""
         with self._lock:
             if len(self._items) >= self._capacity and self._failure.error is None:
                 start = time.perf_counter()
@@ -98,18 +98,18 @@ class Channel(Generic[T]):
             yield item
 
     def close(self) -> None:
-        """No more items come."""
+        """Announce that no more items come."""
         with self._lock:
             self._closed = True
             self._change.notify_all()
 
     def clear(self) -> None:
-        """Drop what is in it: reference cycles would keep buffers in memory until the garbage collector runs."""
+        """Drop the items in it: reference cycles would keep buffers in memory until the garbage collector runs."""
         with self._lock:
             self._items.clear()
 
     def wake(self) -> None:
-        """Let those who wait look again."""
+        """Let waiting threads look again."""
         with self._lock:
             self._change.notify_all()
 

@@ -1,4 +1,4 @@
-"""A thread that one can wait for while signals raise errors in the one that waits."""
+"""A thread that can be waited for while signals raise errors in the waiting thread."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable
 
 ENTER_S = 0.5
-"""How long a thread may take to begin its work, after a signal has come while it was started."""
+"""How long a thread may take to begin its work, after a signal came while it was being started."""
 
 
 class Worker(threading.Thread):
     """A daemon thread that does ``work``.
 
-    Where the handler of a signal raises an error inside ``join``, Python 3.11 and 3.12 take the thread for one that has
-    ended, and ``is_alive`` and the next ``join`` say so. ``wait`` keeps to the truth.
+    If a signal handler raises an error inside ``join``, Python 3.11 and 3.12 take the thread for one that has ended,
+    and ``is_alive`` and the next ``join`` say so. ``wait`` tells the truth.
     """
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
@@ -24,12 +24,12 @@ class Worker(threading.Thread):
         self._entered = threading.Event()
 
     def start(self) -> None:
-        """Start the thread. Raises ``RuntimeError`` where the system has none left."""
+        """Start the thread. Raises ``RuntimeError`` if the system has none left."""
         try:
             self._running.acquire()
             super().start()
         except BaseException as error:
-            # Python has given the thread up, or it runs: where a signal came after it had begun.
+            # Python has given the thread up, or it runs, if a signal came after it had begun.
             if isinstance(error, RuntimeError) or not self._entered.wait(ENTER_S):
                 self._has_ended = True
             raise
@@ -44,7 +44,7 @@ class Worker(threading.Thread):
             self._running.release()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end, for so long at most; whether it does not run, also since it was never started."""
+        """Wait for the end, at most ``seconds``; whether it does not run, also because it was never started."""
         if not self._has_ended and self._running.acquire(timeout=max(0.0, seconds)):
             self._running.release()
             return True

@@ -1,8 +1,8 @@
 """``darshan-parser LOG``: bytes and operations of files, by the mount point that they lie on.
 
-After a head of lines with ``#``, each line has module, rank, record, counter, value, file, mount point and type of the
-filesystem, with tabs between them (darshan-util documentation, "darshan-parser"). The module POSIX is read, below which
-others do their work.
+After a header of lines with ``#``, each line has module, rank, record, counter, value, file, mount point and type of
+the file system, separated by tabs (darshan-util documentation, "darshan-parser"). The module POSIX is read, since
+others do their work through it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FIELDS = 8
 
 
 def is_output(text: str) -> bool:
-    """Whether a text begins as the parser's output does."""
+    """Whether a text begins like the parser's output."""
     return any(line.startswith(HEAD) for line in text.splitlines()[:5])
 
 

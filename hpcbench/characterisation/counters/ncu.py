@@ -17,7 +17,7 @@ COLUMNS = ("Metric Name", "Metric Unit", "Metric Value")
 
 
 def header(text: str) -> int | None:
-    """The line with the names of the columns."""
+    """The number of the line with the names of the columns; ``None`` where there is none."""
     lines = text.splitlines()
     return next((number for number, line in enumerate(lines) if all(f'"{name}"' in line for name in COLUMNS)), None)
 

@@ -1,7 +1,7 @@
 """``perf stat -x,``: bytes that the memory controllers of a processor moved.
 
 A line holds value, unit, event, and more (perf-stat(1), "CSV FORMAT"). Intel's controllers count reads and writes in
-MiB as ``uncore_imc/cas_count_read/`` and ``.../cas_count_write/``, of all processes of the node:
+MiB as ``uncore_imc/cas_count_read/`` and ``.../cas_count_write/``, for all processes of the node:
 ``perf stat -a -x, -e uncore_imc/cas_count_read/,uncore_imc/cas_count_write/ hpcbench ...``.
 """
 

@@ -18,9 +18,9 @@ READERS: tuple[tuple[Callable[[str], bool], Callable[[str], list[MovedBytes]]], 
 
 
 def read_moved(path: Path, steps: int | None = None) -> list[MovedBytes]:
-    """What the output of a tool holds, which covers so many optimizer ``steps``.
+    """The bytes in the output of a tool; ``steps`` is the number of optimizer steps that it covers.
 
-    Raises ``InputError`` for a file that cannot be read, is no output of a known tool, or lacks the counters.
+    Raises ``InputError`` for a file that cannot be read, is not the output of a known tool, or lacks the counters.
     """
     if not path.is_file():
         raise InputError(f"--counters {path} is no file")

@@ -1,8 +1,8 @@
-"""Convolutions, transposed ones among them, of samples that are split over ranks.
+"""Convolutions, including transposed ones, of samples that are split over ranks.
 
 The halo is fetched before the convolution, which then pads nothing in the dimensions that are split. In the backward
-pass the halo's gradients travel back to where it came from while the kernel's gradient is computed. Kept for that pass
-are the input and its halo, and not a copy of both together.
+pass the halo's gradients are sent back to where it came from while the kernel's gradient is computed. For that pass the
+input and its halo are kept, not a copy of both together.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from hpcbench.parallel.spatial.extents import Extent, Plan, TransposedWindow, Tr
 from staging.errors import InputError
 
 Axes = dict[int, Peers]
-"""Dimensions of a tensor (batch, channels, ...) that are split, and the ranks over which."""
+"""Dimensions of a tensor (batch, channels, ...) that are split, and the ranks that each is split over."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """What is fetched, and the arguments of torch's convolution after that."""
+    """What is fetched, and the arguments of torch's convolution that follows."""
 
     widenings: tuple[Widening, ...]
     crops: tuple[tuple[int, Extent], ...]
-    """Of a transposed convolution: dimension, and the part of the result that is this rank's."""
+    """For a transposed convolution: dimension, and the part of the result that belongs to this rank."""
     taps: tuple[tuple[int, Extent], ...]
     """Dimension of the kernel, and the part of it that meets more than padding here."""
     stride: tuple[int, ...]
@@ -44,7 +44,7 @@ class Geometry:
 
     @property
     def local(self) -> bool:
-        """Whether every rank has what it needs, as for kernels of one."""
+        """Whether every rank has what it needs, as for kernels of size 1."""
         return not self.crops and all(widening.plan.local for widening in self.widenings)
 
     @property
@@ -54,9 +54,10 @@ class Geometry:
 
 
 class SplitConvolution(nn.Module):
-    """A convolution whose input, of ``sizes`` as a whole, is split along ``axes``; has the layer's own parameters.
+    """A convolution whose input, of ``sizes`` as a whole, is split along ``axes``; uses the layer's own parameters.
 
-    ``padding`` gives the places before and after in each split dimension, where they differ from the layer's.
+    ``padding`` gives the places before and after in each split dimension, where they differ from the layer's. Raises
+    ``InputError`` for a layer that does not pad with zeros, or whose padding is not given in numbers.
     """
 
     weight: Tensor
@@ -75,7 +76,7 @@ class SplitConvolution(nn.Module):
         self.sizes, self.axes = tuple(sizes), axes
         self.geometry = geometry(layer, sizes, axes, padding or {})
         self.zeros: tuple[int, ...] = ()
-        """Beside a short input on each side, in dimensions that are not split."""
+        """Zeros on each side of a short input, in dimensions that are not split."""
         if isinstance(layer, PaddedConv3d):
             short = zeros_beside(layer, sizes)
             self.zeros = tuple(0 if place + 2 in axes else count for place, count in enumerate(short))
@@ -132,7 +133,7 @@ def geometry(layer: _ConvNd, sizes: Sequence[int], axes: Axes, padding: dict[int
 
 
 class _Convolve(torch.autograd.Function):
-    """torch's convolution of an input that is widened first."""
+    """torch's convolution of an input that is first widened."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, how: Geometry) -> Tensor:
@@ -181,7 +182,7 @@ class _Convolve(torch.autograd.Function):
 
 
 def uncropped(gradient: Tensor, wide: Tensor, weight: Tensor, how: Geometry) -> Tensor:
-    """The gradient of what a transposed convolution gave before it was cropped."""
+    """The gradient of the result of a transposed convolution before cropping."""
     for dim, span in how.crops:
         place = dim - 2
         reach = (weight.shape[dim] - 1) * how.dilation[place]

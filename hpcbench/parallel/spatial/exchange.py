@@ -1,4 +1,4 @@
-"""Parts of a tensor travel between the ranks along one axis of the mesh."""
+"""Exchanges parts of a tensor between the ranks along one axis of the mesh."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcbench.parallel.spatial.extents import Extent, Plan
 
 
 class Widening:
-    """Brings to each rank what a ``plan`` says that it needs of dimension ``dim``, and gradients back to the owners."""
+    """Brings each rank what a ``plan`` says that it needs of dimension ``dim``, and gradients back to the owners."""
 
     def __init__(self, dim: int, axis: Peers, plan: Plan) -> None:
         self.dim, self.axis, self.plan = dim, axis, plan
@@ -25,7 +25,7 @@ class Widening:
         """Places of padding before and after."""
 
     def fetch(self, x: Tensor) -> list[Tensor]:
-        """What this rank lacks of ``x``, (..., part, ...), from the ranks that have it; in the order of its places."""
+        """What this rank lacks of ``x``, (..., part, ...), from the ranks that have it, in the order of its places."""
         pieces = [_packed(x, self.dim, span.moved(-self.have.start)) for _, span in self.sends]
         room = [_room(x, self.dim, span.length) for _, span in self.receives]
         self.axis.start(
@@ -35,7 +35,7 @@ class Widening:
         return room
 
     def join(self, x: Tensor, fetched: Sequence[Tensor], fill: float = 0.0) -> Tensor:
-        """``x`` (..., have, ...) with what was fetched and ``fill`` where there is nothing: (..., need, ...)."""
+        """``x`` (..., have, ...) joined with what was fetched, and ``fill`` as padding: (..., need, ...)."""
         if self.need == self.have:
             return x
         wide = _empty_like(x, self.dim, self.need.length)
@@ -51,7 +51,7 @@ class Widening:
         return wide
 
     def start_back(self, wide: Tensor) -> Callable[[], Tensor]:
-        """Start to send gradients (..., need, ...) to the owners; the result waits, and gives (..., have, ...)."""
+        """Start to send gradients (..., need, ...) to the owners; the result waits, and returns (..., have, ...)."""
         if self.plan.local:
             return lambda: wide
         pieces = [_packed(wide, self.dim, span.moved(-self.need.start)) for _, span in self.receives]
@@ -82,7 +82,7 @@ def _part(tensor: Tensor, dim: int, span: Extent) -> Tensor:
 
 
 def _packed(tensor: Tensor, dim: int, span: Extent) -> Tensor:
-    """A part as it travels: channels last, whatever the layout, so that both sides mean the same."""
+    """A part as it is sent: channels last, whatever the layout, so that both sides use the same order."""
     return _part(tensor, dim, span).movedim(1, -1).contiguous()
 
 

@@ -1,8 +1,8 @@
-"""How a dimension of a sample is cut over ranks, and what of its input a layer needs for its part of the output.
+"""How a dimension of a sample is cut over ranks, and which inputs a layer needs for its part of the output.
 
-Both sides of every layer are cut in the same way, by size alone, so that any two tensors of one size are cut alike. A
-layer that needs more than a rank has, or where the cuts of its two sides do not meet, fetches the rest from whoever
-has it, be it a neighbour or not. Imports no torch.
+The input and output of every layer are cut in the same way, by size alone, so that any two tensors of one size are cut
+alike. Where a layer needs more than a rank has, or the cuts of its input and output do not match, the rank fetches the
+rest from whichever rank has it, neighbour or not. Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 
 class Extent(NamedTuple):
-    """Places of a dimension, from ``start`` to before ``stop``; outside of the tensor where they are padding."""
+    """Places of a dimension, from ``start`` up to but not including ``stop``; outside the tensor they are padding."""
 
     start: int
     stop: int
@@ -23,12 +23,12 @@ class Extent(NamedTuple):
         return max(self.stop - self.start, 0)
 
     def common(self, other: Extent) -> Extent:
-        """The places in both, of length 0 where there are none."""
+        """The places in both, of length 0 if there are none."""
         start = max(self.start, other.start)
         return Extent(start, max(start, min(self.stop, other.stop)))
 
     def moved(self, by: int) -> Extent:
-        """The span, counted from elsewhere."""
+        """The span shifted ``by`` places."""
         return Extent(self.start + by, self.stop + by)
 
 
@@ -60,27 +60,27 @@ class Window:
     after: int = 0
 
     def needs(self, outputs: Extent) -> Extent:
-        """As of ``Reach``."""
+        """As in ``Reach``."""
         first = outputs.start * self.stride - self.before
         return Extent(first, (outputs.stop - 1) * self.stride - self.before + (self.kernel - 1) * self.dilation + 1)
 
     def outputs(self, size: int) -> int:
-        """As of ``Reach``."""
+        """As in ``Reach``."""
         return (size + self.before + self.after - (self.kernel - 1) * self.dilation - 1) // self.stride + 1
 
 
 @dataclass(frozen=True)
 class Trimmed:
-    """A convolution over a dimension of ``size``, without the taps that meet nothing but padding.
+    """A convolution over a dimension of ``size``, without the taps that meet only padding.
 
-    Near an edge a wide dilation has such taps; on the ranks there they are neither fetched for nor computed.
+    Near an edge a wide dilation has such taps; the ranks there neither fetch inputs for them nor compute them.
     """
 
     window: Window
     size: int
 
     def taps(self, outputs: Extent) -> Extent:
-        """The taps j of the kernel that ``outputs`` are computed with; at least one."""
+        """The taps j of the kernel that contribute to ``outputs``; at least one."""
         window = self.window
         first, last = (place * window.stride - window.before for place in (outputs.start, outputs.stop - 1))
         # Tap j reads from first + j * dilation to last + j * dilation: not all of it before 0, nor from size on.
@@ -89,7 +89,7 @@ class Trimmed:
         return Extent(start, max(stop, start + 1))
 
     def needs(self, outputs: Extent) -> Extent:
-        """As of ``Reach``."""
+        """As in ``Reach``."""
         window, taps = self.window, self.taps(outputs)
         all_taps = window.needs(outputs)
         return Extent(
@@ -98,7 +98,7 @@ class Trimmed:
         )
 
     def outputs(self, size: int) -> int:
-        """As of ``Reach``."""
+        """As in ``Reach``."""
         return self.window.outputs(size)
 
 
@@ -113,9 +113,9 @@ class TransposedWindow:
     output_padding: int = 0
 
     def needs(self, outputs: Extent) -> Extent:
-        """As of ``Reach``, and so many more that the inputs' own outputs cover ``outputs``.
+        """As in ``Reach``, with enough inputs added for their own outputs to cover ``outputs``.
 
-        Where strides are wider than kernels, some outputs are of no input.
+        Where strides are wider than kernels, some outputs depend on no input.
         """
         reach = (self.kernel - 1) * self.dilation
         first, last = outputs.start + self.padding, outputs.stop - 1 + self.padding
@@ -129,33 +129,33 @@ class TransposedWindow:
         return first_input * self.stride - self.padding
 
     def outputs(self, size: int) -> int:
-        """As of ``Reach``."""
+        """As in ``Reach``."""
         return (size - 1) * self.stride - 2 * self.padding + (self.kernel - 1) * self.dilation + self.output_padding + 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What every rank of an axis has of a dimension, and what it needs; the same on all of them."""
+    """What every rank of an axis has of a dimension, and what it needs; the same on all ranks."""
 
     size: int
-    """Places of the whole dimension; a span that goes beyond them asks for padding."""
+    """Places of the whole dimension; a span that extends beyond them asks for padding."""
     have: tuple[Extent, ...]
     need: tuple[Extent, ...]
 
     @classmethod
     def of(cls, size: int, parts: int, reach: Reach) -> Plan:
-        """The plan for a layer, whose outputs are cut as its inputs are."""
+        """The plan for a layer whose outputs are cut as its inputs are."""
         need = [reach.needs(outputs) for outputs in cut(reach.outputs(size), parts)]
         return cls(size, tuple(cut(size, parts)), tuple(need))
 
     @classmethod
     def gathering(cls, size: int, parts: int) -> Plan:
-        """The plan by which every rank comes to have the whole dimension."""
+        """The plan that gives every rank the whole dimension."""
         return cls(size, tuple(cut(size, parts)), (Extent(0, size),) * parts)
 
     @property
     def local(self) -> bool:
-        """Whether no rank needs anything but what it has."""
+        """Whether no rank needs anything beyond what it has."""
         return self.have == self.need
 
     def sends(self, rank: int) -> list[tuple[int, Extent]]:

@@ -1,7 +1,7 @@
-"""Replaces the layers of a model by forms whose samples are split over ranks, beside the model's own code.
+"""Replaces the layers of a model with forms whose samples are split over ranks; the model's own code stays as it is.
 
-``split_layers`` runs the model once on shapes alone to learn the size of every layer's input as a whole. A layer
-without a split form stops it with its name; ``split_form`` adds one.
+``split_layers`` runs the model once on shapes alone to learn the size of every layer's whole input. A layer without a
+split form stops it with an error that names the layer; ``forms`` adds one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hpcbench.parallel.spatial.resize import SplitUpsample
 from staging.errors import InputError
 
 Form = Callable[[Any, Sequence[int], Axes], nn.Module]
-"""Makes the split form of a layer from the layer, the sizes of its input as a whole, and the axes."""
+"""Makes the split form of a layer from the layer, the sizes of its whole input, and the axes."""
 
 ELEMENTWISE = (
     nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish,
     nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Sigmoid, nn.Tanh, nn.Softplus,
 )  # fmt: skip
-"""Layers that look at one element at a time and stay as they are."""
+"""Layers that work on one element at a time and stay as they are."""
 
 
 def global_mean(layer: _AdaptiveAvgPoolNd, sizes: Sequence[int], axes: Axes) -> nn.Module:
@@ -48,7 +48,7 @@ FORMS: dict[type[nn.Module], Form] = {
     _AdaptiveAvgPoolNd: global_mean,
     nn.Upsample: SplitUpsample,
 }
-"""Split forms by type of layer; the first that a layer is an instance of counts."""
+"""Split forms by type of layer; the first type that a layer is an instance of counts."""
 
 
 def split_layers(
@@ -63,8 +63,8 @@ def split_layers(
 ) -> None:
     """Replace the layers of ``model`` in place; parameters and their names stay.
 
-    ``sample`` is the shape (channels, ...) of a whole sample. Modules named in ``whole``, and what is in them, work on
-    whole samples and stay, as do those of the types in ``unchanged``, which look at one element at a time. ``forms``
+    ``sample`` is the shape (channels, ...) of a whole sample. Modules named in ``whole`` and those within them work on
+    whole samples and stay, as do modules of the types in ``unchanged``, which work on one element at a time. ``forms``
     adds to ``FORMS``; ``normalize`` makes the form of a batch norm. Raises ``InputError`` for a layer without a form,
     for one whose input, or whose output, has fewer places than there are ranks, for samples with fewer dimensions than
     are split, and for a module that resizes them in its own code.
@@ -105,7 +105,7 @@ def form_of(layer: nn.Module, forms: dict[type[nn.Module], Form]) -> Form | None
 
 
 def check_sizes(name: str, before: Sequence[int], after: Sequence[int], axes: Axes) -> None:
-    """Refuse a dimension with fewer places than ranks."""
+    """Raise ``InputError`` for a dimension with fewer places than ranks."""
     for dim, axis in axes.items():
         for what, sizes in (("input", before), ("output", after)):
             size = sizes[dim - 2] if len(sizes) > dim - 2 else 1
@@ -117,7 +117,7 @@ def check_sizes(name: str, before: Sequence[int], after: Sequence[int], axes: Ax
 
 
 def is_within(name: str, modules: Collection[str]) -> bool:
-    """Whether a module is one of ``modules``, or in one of them."""
+    """Whether a module is one of ``modules``, or within one of them."""
     return any(name == each or name.startswith(f"{each}.") for each in modules)
 
 
@@ -127,10 +127,10 @@ def input_sizes(
     whole: Collection[str] = (),
     known: tuple[type[nn.Module], ...] = tuple(FORMS),
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Sizes of the input and of the output of every layer, without batch and channels, for a sample of this shape.
+    """Sizes of the input and output of every layer, without batch and channels, for a sample of this shape.
 
-    Raises ``InputError`` for a layer that meets inputs of several sizes, and for a module that resizes samples in its
-    own code, neither in ``whole`` nor of the types in ``known``.
+    Raises ``InputError`` for a layer that gets inputs of several sizes, and for a module that resizes samples in its
+    own code and is neither in ``whole`` nor of the types in ``known``.
     """
     trial = copy.deepcopy(model).to("meta").eval()
     found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}

@@ -15,7 +15,7 @@ RESAMPLING = (functional.interpolate, functional.grid_sample)
 
 
 class OwnResampling(TorchFunctionMode):
-    """While it is on, a call that resizes raises ``InputError``, but for those within modules that ``may`` do it."""
+    """While active, raises ``InputError`` for a call that resizes, except within modules that ``may`` do so."""
 
     def __init__(self, model: nn.Module, may: Callable[[str, nn.Module], bool]) -> None:
         super().__init__()

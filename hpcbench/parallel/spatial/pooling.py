@@ -42,7 +42,7 @@ class Widen(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        # The sum is made in place, and the gradient may be somebody else's, too.
+        # The sum is made in place, and others may use the gradient, too.
         return ctx.widening.start_back(gradient.clone())(), None, None
 
 
@@ -92,7 +92,7 @@ class SplitPool(nn.Module):
         return y if self.all_count else y * self.correction(y)
 
     def correction(self, y: Tensor) -> Tensor:
-        """Elements of a window over those that are no padding, for each output of this rank."""
+        """Elements of a window divided by those that are not padding, for each output of this rank."""
         factor = y.new_ones(())
         for dim, (size, window) in enumerate(zip(self.sizes, self.windows, strict=True), 2):
             axis = self.axes.get(dim)
@@ -113,7 +113,7 @@ class SplitGlobalMean(nn.Module):
         self.sizes, self.axes = tuple(sizes), axes
 
     def forward(self, x: Tensor) -> Tensor:
-        """What follows is computed by all ranks alike, each for its own part of the rest of the model."""
+        """All ranks compute what follows alike, each for its own part of the rest of the model."""
         check_part(x, self.sizes, self.axes)
         total = x.sum(dim=tuple(range(2, x.dim())), keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32))
         mean: Tensor = _Sum.apply(total, tuple(self.axes.values())) / math.prod(self.sizes)  # type: ignore[no-untyped-call]
@@ -121,7 +121,7 @@ class SplitGlobalMean(nn.Module):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over axes; its gradient is the sum of what the ranks' parts of the model make of it."""
+    """The sum over axes; its gradient is the sum of the gradients from the ranks' parts of the model."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axes: tuple[Peers, ...]) -> Tensor:
@@ -141,11 +141,11 @@ class _Sum(torch.autograd.Function):
 
 
 class Gather(nn.Module):
-    """The whole sample on all ranks, from their parts; what follows is computed by each of them, on equal numbers.
+    """The whole sample on all ranks, from their parts; each of them computes what follows, on equal numbers.
 
-    The loss must be divided by the number of ranks that share a sample, so that gradients are to be added over all
-    ranks, those of the layers that follow as those of the split ones. Its backward pass takes this rank's slice, times
-    that number, of what would else be the same sum on all ranks.
+    The loss must be divided by the number of ranks that share a sample, so that the gradients of both the layers that
+    follow and the split ones are added over all ranks. The backward pass takes this rank's slice, times that number, of
+    what would otherwise be the same sum on all ranks.
     """
 
     def __init__(self, sizes: Sequence[int], axes: Axes) -> None:
@@ -178,5 +178,5 @@ class _Gather(torch.autograd.Function):
 
 
 def spread(value: Any, dims: int) -> tuple[int, ...]:
-    """One number for all dimensions, or one for each."""
+    """Expand one number for all dimensions, or one for each, to one for each."""
     return (value,) * dims if isinstance(value, int) else tuple(value)

@@ -1,8 +1,8 @@
 """Interpolation of samples that are split over ranks, as ``torch.nn.Upsample`` does it, one dimension after another.
 
-Which inputs an output is of, and with which weights, is read off torch's own result for inputs that are one in a
-single place. So every mode, factor and size is split as this torch computes it on a processor, with its rules for the
-scale and its rounding.
+The inputs that an output depends on, and their weights, are read off torch's own result for inputs that are one in a
+single place. So every mode, factor and size is split as this torch computes it on a CPU, with its rules for the scale
+and its rounding.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from hpcbench.parallel.spatial.pooling import widen
 from staging.errors import InputError
 
 AT_ONCE = 64
-"""So many inputs are tried in one call."""
+"""Inputs that are tried in one call."""
 BESIDE = 3
-"""Places of a dimension beside the one that is tried."""
+"""Places of the other dimension, beside the one that is tried."""
 
 APART = 1e-10
-"""Weights of a result and of its gradient may round apart, in float64, by this for each place."""
+"""Largest rounding difference between weights of a result and of its gradient, in float64, per place."""
 
 
 @dataclass(frozen=True)
 class Taps:
-    """Of one dimension: the inputs that each output is of, and their weights."""
+    """For one dimension: the inputs that each output depends on, and their weights."""
 
     places: Tensor
     """(taps, outputs), int64."""
@@ -44,16 +44,16 @@ class Taps:
         return len(self.weights) == 1 and bool((self.weights == 1).all())
 
     def own(self, outputs: Extent, first: int) -> Taps:
-        """Those of some outputs, with places counted from ``first``."""
+        """The taps of some outputs, with places counted from ``first``."""
         span = slice(outputs.start, outputs.stop)
         return Taps(self.places[:, span] - first, self.weights[:, span])
 
     def to(self, device: torch.device) -> Taps:
-        """On a device."""
+        """The taps on a device."""
         return Taps(self.places.to(device), self.weights.to(device))
 
     def of(self, x: Tensor, dim: int) -> Tensor:
-        """(..., inputs, ...) to (..., outputs, ...)."""
+        """Map (..., inputs, ...) to (..., outputs, ...)."""
         if self.selects:
             return x.index_select(dim, self.places[0])
         shape = [1] * x.dim()
@@ -66,7 +66,7 @@ class Taps:
 
 @dataclass(frozen=True)
 class Resampling:
-    """One dimension of ``size`` brought to ``target``, in float32 (for narrower types, too) and in float64."""
+    """One dimension of ``size`` resized to ``target``, in float32 (also for narrower types) and in float64."""
 
     size: int
     target: int
@@ -82,18 +82,18 @@ class Resampling:
         )
 
     def outputs(self, size: int) -> int:
-        """As of ``Reach``."""
+        """As in ``Reach``."""
         assert size == self.size
         return self.target
 
     def needs(self, outputs: Extent) -> Extent:
-        """As of ``Reach``; what either type needs."""
+        """As in ``Reach``; what either type needs."""
         places = torch.cat([each.own(outputs, 0).places.flatten() for each in (self.single, self.double)])
         return Extent(int(places.min()), int(places.max()) + 1)
 
 
 class SplitUpsample(nn.Module):
-    """``nn.Upsample``, in any mode, of an input, of ``sizes`` as a whole, that is split along ``axes``."""
+    """``nn.Upsample``, in any mode, of an input that has ``sizes`` as a whole and is split along ``axes``."""
 
     def __init__(self, layer: nn.Upsample, sizes: Sequence[int], axes: Axes) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class SplitUpsample(nn.Module):
             for dim, axis in axes.items()
         }
         self.tables: dict[tuple[torch.device, bool], dict[int, Taps]] = {}
-        """Of each dimension that changes, by device and whether in float64."""
+        """Taps of each dimension that changes, by device and whether in float64."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels, ..., part, ...) to the part of the output."""
@@ -113,17 +113,17 @@ class SplitUpsample(nn.Module):
             x = widen(x, widening)
         y = x
         for dim, each in self.table(x.device, double=x.dtype == torch.float64).items():
-            # As torch does, weights and sums are of float32 also where the activations are narrower.
+            # As in torch, weights and sums are in float32 even if the activations are narrower.
             y = each.of(y if each.selects else y.to(torch.promote_types(x.dtype, torch.float32)), dim)
         return y.to(self.result_type(x))
 
     def result_type(self, x: Tensor) -> torch.dtype:
-        """What torch gives for ``x``: autocast decides, and not alike for all modes."""
+        """The type of torch's result for ``x``: autocast decides, and differs between modes."""
         few = x.new_zeros((1, 1, *[1] * len(self.sizes)))
         return functional.interpolate(few, [1] * len(self.sizes), mode=self.mode).dtype
 
     def table(self, device: torch.device, *, double: bool) -> dict[int, Taps]:
-        """What this rank's outputs are of, on a device, counted from what it has of the input then."""
+        """The taps of this rank's outputs, on a device, with places counted from the start of its widened input."""
         if (device, double) not in self.tables:
             found = {}
             for dim, way in enumerate(self.ways, 2):
@@ -140,7 +140,7 @@ class SplitUpsample(nn.Module):
 def resamplings(layer: nn.Upsample, sizes: Sequence[int]) -> list[Resampling]:
     """How each dimension of an input of ``sizes`` is resized.
 
-    Raises ``InputError`` where torch's gradient is of other inputs than its result.
+    Raises ``InputError`` if torch's gradient is for other inputs than its result uses.
     """
     found = [resampling(layer, size, place, len(sizes)) for place, size in enumerate(sizes)]
     stays = all(way.size == way.target for way in found)
@@ -150,7 +150,7 @@ def resamplings(layer: nn.Upsample, sizes: Sequence[int]) -> list[Resampling]:
 
 
 def torn(mode: str, factor: object, what: str) -> str:
-    """Why a factor is refused."""
+    """The reason why a factor is refused."""
     return (
         f"of mode {mode!r} with the factor {factor}, which brings {what}, torch takes the result and its gradient "
         "from different inputs; give Upsample the size, or recompute_scale_factor True"
@@ -173,7 +173,7 @@ def resampling(layer: nn.Upsample, size: int, place: int, dims: int) -> Resampli
 
 @dataclass(frozen=True)
 class Line:
-    """What ``nn.Upsample`` does to one dimension, by torch itself; arguments as of ``functional.interpolate``."""
+    """What ``nn.Upsample`` does to one dimension, by torch itself; arguments as in ``functional.interpolate``."""
 
     mode: str
     size: int | None
@@ -182,11 +182,11 @@ class Line:
     recompute: bool | None
 
     def __call__(self, lines: Tensor) -> Tensor:
-        """(batch, inputs) to (batch, outputs)."""
+        """Map (batch, inputs) to (batch, outputs)."""
         inputs = lines[:, None]
         size = None if self.size is None else [self.size]
         factor = None if self.factor is None else [self.factor]
-        if self.mode == "bicubic":  # which torch has for two dimensions alone; the other one becomes its middle or end
+        if self.mode == "bicubic":  # torch has it only for two dimensions; the other one becomes its middle or end
             inputs = inputs[..., None].expand(-1, -1, -1, BESIDE)
             size = size and [*size, 1]
             factor = factor and [*factor, 1 / BESIDE]
@@ -198,10 +198,10 @@ class Line:
 
 
 def taps(line: Line, size: int, dtype: torch.dtype) -> Taps:
-    """The taps of a dimension of ``size``, read off what torch makes of inputs that are one in a single place.
+    """The taps of a dimension of ``size``, read off torch's result for inputs that are one in a single place.
 
-    Raises ``InputError`` where torch's gradient is of other inputs than its result: then its result is of others for
-    other memory layouts, too, so that there is nothing to be equal to.
+    Raises ``InputError`` if torch's gradient is for other inputs than its result uses: then the result also uses
+    other inputs for other memory layouts, so that there is no reference to match.
     """
     weights = torch.cat([line(each) for each in ones(size, dtype)])  # (inputs, outputs)
     outputs = weights.shape[1]
@@ -217,7 +217,7 @@ def taps(line: Line, size: int, dtype: torch.dtype) -> Taps:
 
 
 def ones(size: int, dtype: torch.dtype) -> Iterator[Tensor]:
-    """The rows of a unit matrix, some at a time."""
+    """Yield the rows of an identity matrix, some at a time."""
     for start in range(0, size, AT_ONCE):
         rows = torch.zeros(min(AT_ONCE, size - start), size, dtype=dtype, device="cpu")
         rows.diagonal(start).fill_(1)
@@ -225,7 +225,7 @@ def ones(size: int, dtype: torch.dtype) -> Iterator[Tensor]:
 
 
 def gradient(line: Line, outputs: Tensor, size: int) -> Tensor:
-    """The gradients (batch, inputs) of inputs for those of the outputs (batch, outputs)."""
+    """The gradients of the inputs, (batch, inputs), for gradients of the outputs, (batch, outputs)."""
     with torch.enable_grad():
         inputs = torch.zeros(len(outputs), size, dtype=outputs.dtype, device="cpu", requires_grad=True)
         (found,) = torch.autograd.grad(line(inputs), inputs, outputs)

@@ -1,1 +1,1 @@
-"""What optimisation brings: every option alone and those that help together, against a plain baseline."""
+"""What optimisation gains: every option alone, and together those that help, against a plain baseline."""

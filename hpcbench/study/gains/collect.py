@@ -1,4 +1,4 @@
-"""A copy of a gains study that is fit for a repository: small, and without what names the machine it ran on."""
+"""Makes a copy of a gains study that is fit for a repository: small, and without the names of the machine it ran on."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PAGES = ("study.json", "results.csv", "table.txt", PAGE)
 
 
 def collect(study: Gains, folder: StudyFolder, out: Path) -> int:
-    """Copy the definition, the pages and the runs that are done into ``out``; returns how many runs.
+    """Copy the definition, the pages and the runs that are done into ``out``; returns the number of runs.
 
-    Raises ``InputError`` where ``out`` holds another thing than an earlier copy.
+    Raises ``InputError`` if ``out`` holds anything other than an earlier copy.
     """
     target = begin_copy(folder, out)
     done = [name for name, state in read_statuses(study, folder).items() if state.done]

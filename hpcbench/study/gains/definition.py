@@ -1,4 +1,4 @@
-"""What a gains study is: the training that all its runs share, the options, and how often each is run."""
+"""The definition of a gains study: the training that all its runs share, the options, and how often each is run."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ class Gains:
     application: str
     preset: str
     cores: int = field(metadata=within(1, MOST_PER_NODE))
-    """Of the machine, shared among the ranks of a run."""
+    """Cores of the machine, shared among the ranks of a run."""
     ranks: int = field(metadata=within(1, MOST_PER_NODE))
-    """Of the baseline."""
+    """Ranks of the baseline."""
     global_batch_size: int = field(metadata=within(1, MOST_SAMPLES))
     steps: int = field(metadata=within(1, MOST_STEPS))
-    """Optimizer steps of a run, those of the warm-up included."""
+    """Optimizer steps of a run, including those of the warm-up."""
     repeats: int = field(metadata=within(1, MOST_REPEATS))
     options: tuple[Option, ...]
     missing: tuple[Missing, ...] = ()
     """Options that are not measured."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Dotted settings of all runs, the plain ones among them."""
+    """Dotted settings of all runs, including those of the plain baseline."""
     files: tuple[str, ...] = ()
     """YAML files of settings."""
     accelerators: int = 0
     commands: tuple[str, ...] = ()
-    """The commands that made it, as they were given."""
+    """The commands that made the study, as they were given."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The definition as JSON has it."""
+        """The definition as a JSON object."""
         return {"kind": KIND, **asdict(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], path: Path) -> Gains:
-        """Read it back. Raises ``DataError`` for what is none; ``path`` only names it."""
+        """Read a definition back. Raises ``DataError`` for anything else; ``path`` only names it in the message."""
         if values.get("kind") != KIND:
             raise DataError(path, f"is a study of the kind '{values.get('kind')}', not '{KIND}'", "give another folder")
         return record(cls, values, path, ADVICE)
 
 
 SAME = ("application", "preset", "cores", "ranks", "global_batch_size", "steps", "files", "accelerators")
-"""What two runs of a study have in common."""
+"""Fields that must be equal for two studies to share a folder."""
 
 
 def grow(old: Gains, new: Gains, folder: Path) -> Gains:
-    """The study that has the runs of both. Raises ``InputError`` where they cannot be compared."""
+    """The study that has the runs of both. Raises ``InputError`` if they cannot be compared."""
     pairs = [(name.replace("_", " "), getattr(old, name), getattr(new, name)) for name in SAME]
     pairs += compare_settings(old.settings, new.settings)
     for name, before, now in pairs:

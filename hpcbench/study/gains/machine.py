@@ -13,12 +13,12 @@ from hpcbench.study.places import Devices, find_devices, physical_cores, usable_
 TF32_SINCE = (8, 0)
 """Compute capability of NVIDIA's Ampere, the first with TF32 (NVIDIA A100 Tensor Core GPU Architecture, 2020)."""
 COMPILERS = ("g++", "clang++")
-"""What torch.compile looks for on a processor, where the variable CXX names none."""
+"""What torch.compile looks for on a processor, if the variable CXX names no compiler."""
 ON_A_PROCESSOR = "this training is on a processor"
 
 
 def find_machine(on_cpu: bool) -> tuple[Machine, Devices]:
-    """This machine, and its accelerators by name; ``on_cpu``: these are not used."""
+    """This machine, and its accelerators by name; with ``on_cpu``, accelerators are not used."""
     devices = Devices() if on_cpu else find_devices()
     count = len(devices.ids)
     machine = Machine(
@@ -29,7 +29,7 @@ def find_machine(on_cpu: bool) -> tuple[Machine, Devices]:
 
 
 def no_tf32(accelerators: int) -> str:
-    """Why there is no TF32; empty where there is."""
+    """Why there is no TF32; empty if there is."""
     import torch
 
     needs = "needs an NVIDIA GPU of compute capability 8.0 or more"
@@ -42,7 +42,7 @@ def no_tf32(accelerators: int) -> str:
 
 
 def no_graph(accelerators: int) -> str:
-    """Why no graph can be captured; empty where one can."""
+    """Why no graph can be captured; empty if one can."""
     import torch
 
     if accelerators and torch.cuda.is_available():
@@ -51,7 +51,7 @@ def no_graph(accelerators: int) -> str:
 
 
 def no_compiler(accelerators: int, environ: Mapping[str, str]) -> str:
-    """Why torch.compile cannot work; empty where it can: it needs Triton for accelerators, a C++ compiler otherwise."""
+    """Why torch.compile cannot work; empty if it can. It needs Triton for accelerators, otherwise a C++ compiler."""
     if accelerators:
         return "" if find_spec("triton") else "torch.compile needs the package triton, which is not installed"
     named = [environ["CXX"]] if environ.get("CXX") else COMPILERS

@@ -1,7 +1,7 @@
 """The options of a gains study: what each sets, what the plain baseline sets, and what this machine cannot do.
 
-An option is one change of the plain baseline. Those of one factor exclude each other, so that at most one of a factor
-is among the options that are tried together.
+An option is one change of the plain baseline. Options of one factor exclude each other, so that at most one of them is
+among the options that are tried together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLAIN = {
 """The plain baseline: float32 without TF32, nothing compiled, gradients sent when all are there."""
 FACTORS = ("precision", "compiler", "graph", "memory", "optimizer", "messages", "sums", "loader", "ranks")
 OF_MESSAGES = ("messages", "sums")
-"""Factors that one rank alone has no use for."""
+"""Factors that do not apply to one rank alone."""
 BASELINE = "baseline"
 
 
@@ -33,7 +33,7 @@ class Option:
     label: str
     settings: Mapping[str, str]
     ranks: int | None = None
-    """Ranks of a node, where the option changes these."""
+    """Ranks of a node, if the option changes them."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Machine:
-    """What decides which options a machine can do; a reason is empty where it can."""
+    """What decides which options a machine can do; a reason is empty if the machine can."""
 
     cores: int
     accelerators: int = 0
@@ -66,7 +66,7 @@ class Shape:
 
     @property
     def buckets(self) -> int:
-        """About how many pieces gradients travel in."""
+        """About how many messages gradients are sent in."""
         return -(-self.gradient_bytes // self.bucket_bytes)
 
 
@@ -99,14 +99,14 @@ def candidates(machine: Machine, shape: Shape) -> tuple[list[Option], list[Missi
 
 
 def no_messages(shape: Shape) -> str:
-    """Why messages cannot be measured."""
+    """Why messages cannot be measured; empty if they can."""
     return "one rank sends nothing; give --ranks 2 or more" if shape.ranks == 1 else ""
 
 
 def message_options(shape: Shape) -> list[Option]:
-    """Gradients sent while the backward pass goes on, in pieces of several sizes and in both orders.
+    """Gradients sent while the backward pass runs, in buckets of several sizes and in both orders.
 
-    Sizes and order decide something only where gradients are sent as they come, so these are measured with overlap.
+    Sizes and order matter only if gradients are sent as they become ready, so these are measured with overlap.
     """
     overlap = {"parallel.overlap": "true"}
     sizes = {1: shape.gradient_bytes, 4: max(1, -(-shape.gradient_bytes // 4))}
@@ -141,7 +141,7 @@ def rank_options(machine: Machine, shape: Shape) -> tuple[list[Option], list[Mis
 
 
 def keep(options: Sequence[Option], held: Mapping[str, str]) -> tuple[list[Option], list[Missing]]:
-    """The options that change nothing which the command itself holds at a value."""
+    """The options whose settings the command leaves open, and the others with the setting that it fixes."""
     kept, missing = [], []
     for option in options:
         fixed = [key for key in option.settings if key in held]
@@ -153,7 +153,7 @@ def keep(options: Sequence[Option], held: Mapping[str, str]) -> tuple[list[Optio
 
 
 def combined(options: Sequence[Option]) -> Option:
-    """Options of several factors as one; where one rank is left, without those that are for messages."""
+    """Options of several factors as one; with one rank, without the options for messages."""
     ranks = next((each.ranks for each in options if each.ranks is not None), None)
     used = [each for each in options if not (ranks == 1 and each.factor in OF_MESSAGES)]
     settings = {key: value for each in used for key, value in each.settings.items()}

@@ -22,11 +22,11 @@ from hpcbench.study.gains.table import LEFT, results_frame, sheets
 
 PAGE = "gains.html"
 XML = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'
-"""Before a drawing that is a file of its own."""
+"""Precedes a drawing that is a separate file."""
 
 
 def write_gains(study: Gains, found: Results, first: Summary, warmup_steps: int, folder: Path) -> str:
-    """Write everything that a reader gets into ``folder``; returns the text of ``table.txt``."""
+    """Write page, tables and plots into ``folder``; returns the text of ``table.txt``."""
     plots = figures(found, first.metric)
     drawn = {figure.name: Drawn.of(figure) for figure in plots}
     for figure in plots:
@@ -52,7 +52,7 @@ def text_of(study: Gains, found: Results, first: Summary, warmup_steps: int) -> 
 
 
 def missing_text(missing: Sequence[tuple[str, str]]) -> str:
-    """What was not measured, and why; empty where all was."""
+    """What was not measured, and why; empty if everything was."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in missing:
         by_reason.setdefault(reason, []).append(name)
@@ -66,7 +66,7 @@ def wrapped(lines: Sequence[str]) -> list[str]:
 
 
 def machine(study: Gains, first: Summary) -> str:
-    """What the runs ran on, in a line."""
+    """What the runs ran on, in one line."""
     ranks = units.counted(study.ranks, "rank")
     return f"{first.device}, {ranks} of {units.counted(max(1, study.cores // study.ranks), 'thread')}"
 
@@ -97,7 +97,7 @@ def page_of(study: Gains, found: Results, first: Summary, warmup_steps: int, dra
 
 
 def tiles(study: Gains, found: Results) -> list[dict[str, str]]:
-    """The numbers at the top."""
+    """The numbers at the top of the page."""
     best, plain = fastest(found), found.baseline.middle("step_s")
     step = None if best is None else best.middle("step_s")
     speed = units.MISSING if best is None or best.ratio is None else times(best.ratio)

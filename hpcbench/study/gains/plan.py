@@ -1,9 +1,9 @@
-"""The runs of a gains study: which are due, in what order, and what each of them is asked for.
+"""The runs of a gains study: which are due, in what order, and with what settings.
 
-A repeat is a block: the baseline and every option once, in an order of its own that chance decides (a randomized
-complete block design), and all with the same seed. So a machine that grows slower or faster with time favours none of
-them, and runs of a repeat saw the same samples in the same order from the same weights. When all repeats are done, the
-options that helped are run together, beside the baseline once more.
+A repeat is a block: the baseline and every option once, in its own random order (a randomized complete block design),
+and all with the same seed. So a machine that gets slower or faster over time favours none of them, and the runs of a
+repeat see the same samples in the same order, starting from the same weights. When all repeats are done, the options
+that helped are run together, beside the baseline once more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hpcbench.study.study_run import StudyRun
 
 PLAIN_OPTION = Option(BASELINE, "", "plain baseline", {})
 AGAIN = Option("baseline-again", "", "plain baseline, once more", {})
-"""Beside the options that are tried together, which come later than those that are tried alone."""
+"""Runs beside the options that are tried together, which come later than those that are tried alone."""
 
 
 @dataclass(frozen=True)
@@ -28,46 +28,46 @@ class PlannedRun:
 
     option: Option
     repeat: int
-    """From 1 on; it is the seed, too."""
+    """Counted from 1; it is also the seed."""
 
     @property
     def name(self) -> str:
-        """Name of its run folder."""
+        """Name of the run folder."""
         return f"{self.option.name}-r{self.repeat}"
 
 
 def alone(study: Gains) -> list[PlannedRun]:
-    """The baseline and every option alone, repeat by repeat, each in an order of its own."""
+    """The baseline and every option alone, repeat by repeat, each repeat in its own order."""
     return [run for repeat in range(1, study.repeats + 1)
             for run in block((PLAIN_OPTION, *study.options), repeat, "alone")]  # fmt: skip
 
 
 def together(study: Gains, option: Option) -> list[PlannedRun]:
-    """The options that helped as one, and the baseline beside them, repeat by repeat."""
+    """The combined options that helped, and the baseline beside them, repeat by repeat."""
     return [run for repeat in range(1, study.repeats + 1) for run in block((AGAIN, option), repeat, "together")]
 
 
 def block(options: Sequence[Option], repeat: int, stage: str) -> list[PlannedRun]:
-    """A repeat of all options, in the order that chance gives it: the same whenever it is asked."""
+    """A repeat of all options in random order, the same on every call."""
     order = list(options)
     random.Random(f"{stage} {repeat}").shuffle(order)  # noqa: S311 - not a secret
     return [PlannedRun(option, repeat) for option in order]
 
 
 def due(runs: Sequence[PlannedRun], statuses: Statuses) -> list[PlannedRun]:
-    """The runs that are to be made. What failed once is not repeated, since it fails in every repeat."""
+    """The runs to make. An option that failed once is not repeated, since it would fail in every repeat."""
     failed = {run.option.name for run in runs if status(statuses, run).status == "failed"}
     return [run for run in runs if status(statuses, run).status in ("absent", "interrupted")
             and run.option.name not in failed]  # fmt: skip
 
 
 def status(statuses: Statuses, run: PlannedRun) -> RunStatus:
-    """Of a run, which may not have begun."""
+    """The status of a run, which may not have begun."""
     return statuses.get(run.name, RunStatus("absent"))
 
 
 def study_run(study: Gains, run: PlannedRun) -> StudyRun:
-    """What ``hpcbench train`` is asked for."""
+    """The run as ``hpcbench train`` makes it."""
     return StudyRun.of(run.name, study.application, study.preset, run_settings(study, run), study.files)
 
 

@@ -1,4 +1,4 @@
-"""The plots of a gains study: time of a step and quality of every option beside the baseline, and parts of a step."""
+"""The plots of a gains study: step time and quality of every option beside the baseline, and the parts of a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hpcbench.study.gains.sentences import label
 from hpcbench.study.gains.table import members, short
 
 COLORS = {"faster": style.BLUE, "slower": style.VERMILLION, "worse quality": style.VERMILLION}
-"""Of a verdict; others are grey."""
+"""Colour of each verdict; others are grey."""
 LINE = 0.3
 """Height of an option in inches."""
 LABEL = 30
@@ -33,7 +33,7 @@ def figures(found: Results, metric: str) -> list[Figure]:
 
 @style.styled
 def gains(shown: Sequence[OptionResult], found: Results, metric: str) -> Figure:
-    """Ratio of times with intervals, and quality seed by seed."""
+    """Ratios of step times with intervals, and quality seed by seed."""
     figure = style.canvas(1.0 + LINE * len(shown))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     for y, each in enumerate(shown):
@@ -61,7 +61,7 @@ def gains(shown: Sequence[OptionResult], found: Results, metric: str) -> Figure:
 
 
 def draw_ratio(axes: Axes, y: int, each: OptionResult) -> None:
-    """The ratio of an option with its interval and, faint, its repeats."""
+    """Draw the ratio of an option with its interval and, faintly, its repeats."""
     assert each.ratio is not None
     color = COLORS.get(each.verdict, style.MUTED)
     axes.plot(each.repeat_ratios, [y] * len(each.repeat_ratios), ".", color=color, alpha=0.35)

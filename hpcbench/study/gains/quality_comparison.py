@@ -1,8 +1,8 @@
-"""Whether an option changes the quality after equal samples: the permutation test that studies compare epochs by.
+"""Whether an option changes the quality after equal samples: the permutation test by which studies compare epochs.
 
-Qualities of the seeds of an option and of the baseline are ranked; if the option changes nothing, every way of giving
-them to the two is as likely, so that the p-value is exact (``hpcbench.study.epoch_comparison``). A run that diverged
-is worse than any that did not.
+Qualities of the seeds of an option and of the baseline are ranked; if the option changes nothing, every way of
+assigning them to the two is equally likely, so that the p-value is exact (``hpcbench.study.epoch_comparison``). A run
+that diverged is worse than any that did not.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class QualityTest:
     """Quality of an option's seeds beside the baseline's."""
 
     p: float
-    """Two-sided, of no difference."""
+    """Two-sided p-value of no difference."""
     least_p: float
-    """The smallest that so many seeds can give."""
+    """The smallest p-value that this many seeds can give."""
     worse: bool
-    """Whether the option's are the worse ones, in most pairs."""
+    """Whether the option's quality is worse in most pairs."""
 
 
 def quality_test(option: Sequence[float | None], baseline: Sequence[float | None], better: str) -> QualityTest | None:
-    """Compare qualities, ``None`` of a run that diverged; ``better`` is ``lower`` or ``higher``.
+    """Compare qualities, ``None`` for a run that diverged; ``better`` is ``lower`` or ``higher``.
 
-    ``None`` where one side has no run.
+    Returns ``None`` if one side has no run.
     """
     if not option or not baseline:
         return None
@@ -42,17 +42,17 @@ def quality_test(option: Sequence[float | None], baseline: Sequence[float | None
 
 
 def as_loss(value: float | None, sign: float) -> float:
-    """The quality as a number of which less is better."""
+    """The quality as a number for which less is better."""
     return math.inf if value is None else sign * value
 
 
 def least_p(first: int, second: int) -> float:
-    """The smallest two-sided p-value of so many seeds of each: both sides apart, one way or the other."""
+    """The smallest two-sided p-value of this many seeds on each side: the sides fully separated, either way."""
     return min(1.0, 2 / math.comb(first + second, first))
 
 
 def seeds_needed(comparisons: int) -> int:
-    """Seeds of each side from which a difference can be seen in one of so many comparisons made together."""
+    """Fewest seeds per side with which one of this many comparisons made together can show a difference."""
     seeds = 2
     while comparisons * least_p(seeds, seeds) > LEVEL:
         seeds += 1

@@ -32,7 +32,7 @@ DECIDED = {
 }  # fmt: skip
 """Settings that the study itself decides, and what to do instead."""
 USUAL_RANKS = 2
-"""Of the baseline on a processor, so that there are messages."""
+"""Ranks of the baseline on a processor, so that there are messages."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class GainsRequest:
     repeats: int
     ranks: int | None = None
     only: str = ""
-    """Names of options with commas between; empty: all."""
+    """Names of options, separated by commas; empty: all."""
     without: str = ""
-    """The same, of options that are left out."""
+    """The same, for options that are left out."""
     files: tuple[Path, ...] = ()
     command: str = ""
 
 
 def define(application: Application, asked: GainsRequest, settings: Mapping[str, str]) -> Gains:
-    """The definition. Raises ``InputError`` in one line for what cannot run; nothing is touched."""
+    """The definition of the study. Raises ``InputError`` in one line for what cannot run; changes nothing on disk."""
     held = held_settings(asked.files, settings)
     config = resolve(application, asked.preset, list(asked.files), dict(settings))
     warm = config.measure.warmup_steps
@@ -84,7 +84,7 @@ def define(application: Application, asked: GainsRequest, settings: Mapping[str,
 
 
 def held_settings(files: Sequence[Path], settings: Mapping[str, str]) -> dict[str, str]:
-    """What the command sets, with its words. Raises ``InputError`` for what the study decides."""
+    """The settings that the command fixes, as it gives them. Raises ``InputError`` for those that the study decides."""
     held = {key: f"as {path} has it" for path in files for key in dotted_keys(read_yaml(path))} | dict(settings)
     for key in held:
         if key in DECIDED:
@@ -93,7 +93,10 @@ def held_settings(files: Sequence[Path], settings: Mapping[str, str]) -> dict[st
 
 
 def checked_ranks(asked: int | None, machine: Machine) -> int:
-    """Ranks of the baseline: one an accelerator, on a processor two where it has as many cores."""
+    """Ranks of the baseline: by default one per accelerator, or on a processor two if it has as many cores.
+
+    Raises ``InputError`` if ``asked`` is more than the machine has.
+    """
     if machine.accelerators:
         if asked is not None and asked > machine.accelerators:
             raise InputError(
@@ -114,7 +117,7 @@ def gradient_bytes(application: Application, config: RunConfig) -> int:
 
 
 def named(options: Sequence[Option], asked: GainsRequest) -> tuple[list[Option], list[Missing]]:
-    """The options that ``--only`` and ``--without`` leave, and the others. Raises ``InputError`` for no option."""
+    """The options that ``--only`` and ``--without`` keep, and the others. Raises ``InputError`` for unknown names."""
     names = [each.name for each in options]
     lists = {}
     for flag, text in (("--only", asked.only), ("--without", asked.without)):
@@ -130,7 +133,7 @@ def named(options: Sequence[Option], asked: GainsRequest) -> tuple[list[Option],
 def runnable(
     application: Application, study: Gains, options: Sequence[Option]
 ) -> tuple[list[Option], list[Missing]]:  # fmt: skip
-    """The options whose settings can run, and the others with what refuses them."""
+    """The options whose settings can run, and the others with the reason why not."""
     found, refused = [], []
     for option in options:
         try:
@@ -145,7 +148,7 @@ def runnable(
 
 
 def run_config(application: Application, study: Gains, option: Option) -> RunConfig:
-    """What a run of the option is configured with. Raises ``InputError`` where it cannot run."""
+    """The configuration of a run of the option. Raises ``InputError`` if it cannot run."""
     settings = run_settings(study, PlannedRun(option, 1))
     config = resolve(application, study.preset, [Path(name) for name in study.files], settings)
     validate_run(config)

@@ -1,4 +1,4 @@
-"""What the runs of a gains study found: of every option its steps and its quality beside the baseline's."""
+"""What the runs of a gains study found: step times and quality of every option beside the baseline's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hpcbench.study.trajectories import trajectory
 from staging.errors import DataError
 
 CLEAR_PART = 0.05
-"""A part of a step has changed that differs by as much of the baseline's step, and clearly."""
+"""A part of a step has changed if it clearly differs, by at least this share of the baseline's step."""
 Trajectory = tuple[tuple[str, ...], bytes]
 
 
@@ -33,13 +33,13 @@ class Outcome:
 
     repeat: int
     step_s: float | None = None
-    """Of a step after the warm-up; unset of a run that diverged, as all below."""
+    """Seconds of a step after the warm-up; like all fields below, unset for a run that diverged."""
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """The same by ``STEP_PARTS``, the mean over ranks."""
+    """The same for each of ``STEP_PARTS``, as the mean over ranks."""
     init_s: float | None = None
-    """From the start of the process to the clock's, in which a model is compiled."""
+    """Seconds from the start of the process to that of the clock, in which a model is compiled."""
     quality: float | None = None
-    """At the last step."""
+    """Quality at the last step."""
     trajectory: Trajectory | None = None
     """Losses and qualities to the last bit."""
 
@@ -53,23 +53,23 @@ class OptionResult:
     failed: str = ""
     """Why it cannot be run here."""
     left: int = 0
-    """Repeats that are still to be made."""
+    """Repeats that are left to run."""
     ratio: StepRatio | None = None
     quality: QualityTest | None = None
-    """Unset where the option trains as the baseline does."""
+    """Unset if the option trains exactly as the baseline does."""
     same_training: bool = False
     """Whether every run trained as the baseline with the same seed, to the last bit."""
     repeat_ratios: tuple[float, ...] = ()
-    """Time of a step over the baseline's, repeat by repeat."""
+    """Step time over the baseline's, repeat by repeat."""
     changed_s: Mapping[str, float] = field(default_factory=dict)
     """The parts of a step that changed, by how many seconds."""
 
     def values(self, name: str) -> list[float]:
-        """A figure of every run that has it."""
+        """The figure ``name`` of every run that has it."""
         return [float(value) for run in self.runs if (value := getattr(run, name)) is not None]
 
     def middle(self, name: str) -> float | None:
-        """The median over runs."""
+        """The median of the figure ``name`` over runs."""
         found = self.values(name)
         return median(found) if found else None
 
@@ -80,7 +80,7 @@ class OptionResult:
 
     @property
     def diverged(self) -> int:
-        """Runs that diverged."""
+        """Number of runs that diverged."""
         return sum(run.step_s is None for run in self.runs)
 
     @property
@@ -102,7 +102,7 @@ class OptionResult:
 
     @property
     def verdict(self) -> str:
-        """What came of it, in a few words."""
+        """The outcome in a few words."""
         if self.failed:
             return "cannot run"
         if self.changes_quality and self.quality is not None and self.quality.worse:
@@ -116,24 +116,24 @@ class OptionResult:
 
 @dataclass(frozen=True)
 class Results:
-    """All of a study."""
+    """All results of a study."""
 
     baseline: OptionResult
     options: tuple[OptionResult, ...]
-    """Each alone."""
+    """The result of each option alone."""
     again: OptionResult | None = None
-    """The baseline beside those that are tried together."""
+    """The baseline beside the options that are tried together."""
     together: OptionResult | None = None
-    """The options that helped as one."""
+    """The options that helped, run as one."""
 
     @property
     def tested(self) -> int:
-        """Options whose quality is compared."""
+        """Number of options whose quality is compared."""
         return sum(each.quality is not None for each in self.options)
 
 
 def read_results(study: Gains, folder: StudyFolder, statuses: Statuses) -> Results:
-    """The results so far. Of runs with damaged files the option counts as failed."""
+    """The results so far. An option with damaged run files counts as failed."""
     found = read_alone(study, folder, statuses)
     option = chosen(found)
     if option is None:
@@ -149,7 +149,7 @@ def read_alone(study: Gains, folder: StudyFolder, statuses: Statuses) -> Results
 
 
 def chosen(found: Results) -> Option | None:
-    """Those that helped as one option: of every factor the fastest. ``None`` of fewer than two, or before all ended."""
+    """The options that helped as one, the fastest of every factor; ``None`` if fewer than two, or before all ended."""
     if any(each.left for each in (found.baseline, *found.options)):
         return None
     best: dict[str, OptionResult] = {}
@@ -162,7 +162,7 @@ def chosen(found: Results) -> Option | None:
 
 
 def speed(result: OptionResult) -> float:
-    """Time of a step over the baseline's; the option has it."""
+    """Step time over the baseline's, for an option that has it."""
     assert result.ratio is not None
     return result.ratio.ratio
 
@@ -175,7 +175,7 @@ def better(statuses: Statuses) -> str:
 def read_options(
     folder: StudyFolder, statuses: Statuses, runs: Sequence[PlannedRun], options: Sequence[Option]
 ) -> list[OptionResult]:
-    """What the runs of each of the options found, not yet compared."""
+    """What the runs of each option found, not yet compared."""
     found = {option.name: OptionResult(option) for option in options}
     for run in sorted(runs, key=lambda each: each.repeat):
         before, state = found[run.option.name], status(statuses, run)
@@ -236,7 +236,7 @@ def beside(option: OptionResult, baseline: OptionResult, direction: str) -> Opti
 
 
 def changed_parts(pairs: Sequence[tuple[Outcome, Outcome]]) -> dict[str, float]:
-    """Parts of a step that changed clearly, by a share of it that matters: seconds, negative where they got less."""
+    """Parts of a step that changed clearly and by a share that matters, in seconds; negative if they got shorter."""
     if not pairs:
         return {}
     whole = median(base.step_s or 0.0 for _, base in pairs)

@@ -1,4 +1,4 @@
-"""What a gains study shows, in sentences and in cells that its numbers decide."""
+"""What a gains study shows, in sentences and in cells that follow from its numbers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def heading(study: Gains, found: Results) -> str:
 
 
 def capital(text: str) -> str:
-    """With a capital letter at the start, where the word is no name of a format."""
+    """The text with a capital first letter, unless it starts with the name of a format."""
     return text if text[:4] in ("bf16", "fp16") else text[:1].upper() + text[1:]
 
 
 def fastest(found: Results) -> OptionResult | None:
-    """What made a step shortest, of all that was faster; those that were tried together first."""
+    """The option with the shortest step among those that were faster; those tried together take precedence."""
     if found.together is not None and found.together.verdict == "faster":
         return found.together
     helped = [each for each in found.options if each.verdict == "faster" and each.ratio is not None]
@@ -47,7 +47,7 @@ def times(ratio: StepRatio) -> str:
 
 
 def findings(found: Results, metric: str) -> list[str]:
-    """What was faster, what was not, what it did to the quality."""
+    """Which options were faster, which were not, and what they did to the quality."""
     said = []
     if found.together is not None and found.together.ratio is not None:
         said.append(f"{capital(found.together.option.label)}: {ratio_sentence(found.together, metric)}")
@@ -68,7 +68,7 @@ def findings(found: Results, metric: str) -> list[str]:
 
 
 def ratio_sentence(each: OptionResult, metric: str) -> str:
-    """Time, quality and parts of a step of an option."""
+    """Step time, quality and changed parts of a step for one option."""
     assert each.ratio is not None
     low, high = each.ratio.interval
     faster = each.ratio.ratio < 1
@@ -82,7 +82,7 @@ def ratio_sentence(each: OptionResult, metric: str) -> str:
 
 
 def quality_sentence(each: OptionResult, metric: str) -> str:
-    """Whether the quality after equal samples is another."""
+    """Whether the quality after equal samples differs."""
     if each.same_training:
         return "it trains as the baseline to the last bit"
     if each.quality is None:
@@ -94,12 +94,12 @@ def quality_sentence(each: OptionResult, metric: str) -> str:
 
 
 def label(part: str) -> str:
-    """A part of a step as tables have it."""
+    """The name of a part of a step, as in tables."""
     return BY_NAME[part].label
 
 
 def notes(study: Gains, found: Results, warmup_steps: int) -> list[str]:
-    """How figures came about, and what they do not say."""
+    """How the figures were obtained, and what they do not say."""
     batch = study.global_batch_size
     said = [
         f"Every run has the same {study.steps * batch:,} training samples: {study.steps} steps of {batch}, the first "
@@ -126,7 +126,7 @@ def notes(study: Gains, found: Results, warmup_steps: int) -> list[str]:
 
 
 def both(found: Results) -> list[OptionResult]:
-    """The second stage, where there is one."""
+    """The results of the second stage, if there is one."""
     return [each for each in (found.again, found.together) if each is not None]
 
 

@@ -1,10 +1,10 @@
 """How much longer or shorter a step takes: the ratio to the baseline of the same repeat, with its interval.
 
-Runs of a repeat follow one another, so that what the machine does meanwhile is nearly the same for all. The logarithms
-of their ratios to the baseline are taken as a sample; its mean has Student's interval (Student, Biometrika 6, 1908),
-and its difference from zero Student's p-value. The noise of an option's run and of the baseline's are alike, so that
-the logarithms scatter evenly to both sides. How often the interval holds is simulated by
-``tests/hpcbench/study/gains/test_step_ratio.py``.
+Runs of a repeat follow one another, so that the state of the machine is nearly the same for all. The logarithms of
+their ratios to the baseline are taken as a sample; its mean has Student's interval (Student, Biometrika 6, 1908), and
+its difference from zero has Student's p-value. The noise of an option's run and of the baseline's is alike, so that the
+logarithms scatter evenly to both sides. ``tests/hpcbench/study/gains/test_step_ratio.py`` simulates how often the
+interval holds.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ LEAST_PAIRS = 2
 
 @dataclass(frozen=True)
 class StepRatio:
-    """Time of a step over that of the baseline: the geometric mean over repeats, and its 95 % interval."""
+    """Step time over that of the baseline: the geometric mean over repeats, and its 95 % interval."""
 
     ratio: float
     interval: tuple[float, float]
     p: float
-    """Two-sided, of no difference."""
+    """Two-sided p-value of no difference."""
     repeats: int
 
 
 def step_ratio(option: Sequence[float], baseline: Sequence[float]) -> StepRatio | None:
-    """From seconds of a step of an option and of the baseline, repeat by repeat; ``None`` of fewer than two."""
+    """The ratio from step times (seconds) of option and baseline, per repeat; ``None`` for fewer than two repeats."""
     if len(option) < LEAST_PAIRS:
         return None
     from hpcbench.probability import student_quantile, student_tail  # a status needs no SciPy
@@ -46,7 +46,7 @@ def step_ratio(option: Sequence[float], baseline: Sequence[float]) -> StepRatio 
 
 
 def mean_difference(option: Sequence[float], baseline: Sequence[float]) -> tuple[float, bool]:
-    """The mean difference over repeats, and whether its 95 % interval leaves out zero."""
+    """The mean difference over repeats, and whether its 95 % interval excludes zero."""
     from hpcbench.probability import student_quantile
 
     each = np.asarray(option) - np.asarray(baseline)

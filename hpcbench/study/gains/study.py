@@ -24,7 +24,7 @@ from staging.errors import InputError
 
 
 def run_study(study: Gains, path: Path, options: ExecutionOptions, *, dry_run: bool = False) -> int:
-    """Make what is missing of the study in the folder ``path``, one run after another; ``dry_run`` only shows the plan.
+    """Make the missing runs of the study in the folder ``path``, one at a time; ``dry_run`` only shows the plan.
 
     Returns the exit code. Raises ``InputError`` for a folder of another study or one in use, ``Aborted`` for a signal.
     """
@@ -43,12 +43,12 @@ def run_study(study: Gains, path: Path, options: ExecutionOptions, *, dry_run: b
 
 
 def place(study: Gains) -> Place:
-    """The cores and accelerators of a run: all that the study has. Raises ``InputError`` where these are fewer now."""
+    """The cores and accelerators of a run: all that the study has. Raises ``InputError`` if there are fewer now."""
     devices = find_devices() if study.accelerators else Devices()
     if len(devices.ids) < study.accelerators:
         raise InputError(
-            f"the study began with {study.accelerators} accelerators, and this machine has {len(devices.ids)}; go on "
-            "where it began"
+            f"the study began with {study.accelerators} accelerators, and this machine has {len(devices.ids)}; "
+            "continue where it began"
         )
     return local_places(1, study.ranks if study.accelerators else 1, devices)[0]
 
@@ -57,9 +57,9 @@ def make_runs(
     study: Gains, folder: StudyFolder, options: ExecutionOptions, launcher: Launcher, places: list[Place],
     speak: Callable[[str], None] = say,
 ) -> dict[str, RunStatus]:  # fmt: skip
-    """Make everything that is missing, a line for each run that ends; the status of all then.
+    """Make all missing runs, and print a line for each one that ends; returns the status of all runs.
 
-    First every option alone; when these have ended, those that helped, together.
+    Every option runs alone first; when these runs have ended, the options that helped run together.
     """
 
     stages = Stages(study, folder)
@@ -77,7 +77,7 @@ def make_runs(
 
 @dataclass
 class Stages:
-    """What is due: first every option alone, then what helped together, which is found out once."""
+    """The runs that are due: first every option alone, then those that helped together, which are determined once."""
 
     study: Gains
     folder: StudyFolder
@@ -91,17 +91,17 @@ class Stages:
             return left
         if self.second is None:
             self.second = second_stage(self.study, self.folder, statuses)
-        # Some may be there already, from before the first stage grew or lost a run.
+        # Some of these may exist already, from before the first stage grew or lost a run.
         new = [run.name for run in self.second if run.name not in statuses]
         return due(self.second, {**study_statuses(self.folder, new), **statuses})
 
     def next_runs(self, statuses: Statuses) -> list[StudyRun]:
-        """The same, as the runner asks for it."""
+        """The same runs, as the runner calls for them."""
         return [study_run(self.study, run) for run in self.due(statuses)]
 
 
 def second_stage(study: Gains, folder: StudyFolder, statuses: Statuses) -> list[PlannedRun]:
-    """The runs of what helped, together, and of the baseline beside it; none before all have run alone."""
+    """The runs of the options that helped, together, and the baseline beside them; none before all have run alone."""
     from hpcbench.study.gains.results import chosen, read_alone
 
     option = chosen(read_alone(study, folder, statuses))
@@ -109,12 +109,12 @@ def second_stage(study: Gains, folder: StudyFolder, statuses: Statuses) -> list[
 
 
 def names(study: Gains) -> list[str]:
-    """The runs of the first stage."""
+    """Names of the runs of the first stage."""
     return [run.name for run in alone(study)]
 
 
 def read_statuses(study: Gains, folder: StudyFolder) -> dict[str, RunStatus]:
-    """The status of all runs, those of the second stage among them where the first has ended."""
+    """The status of all runs, including those of the second stage if the first has ended."""
     statuses = study_statuses(folder, names(study))
     if not all(state.final for state in statuses.values()):
         return statuses
@@ -122,7 +122,7 @@ def read_statuses(study: Gains, folder: StudyFolder) -> dict[str, RunStatus]:
 
 
 def merged(study: Gains, folder: StudyFolder) -> Gains:
-    """The study together with what the folder has of it. Raises ``InputError`` where that is another."""
+    """The study merged with the one in the folder. Raises ``InputError`` if the two cannot be compared."""
     before = folder.read()
     if before is None:
         return study
@@ -135,7 +135,7 @@ def merged(study: Gains, folder: StudyFolder) -> Gains:
 
 
 def read_study(folder: StudyFolder) -> Gains:
-    """The definition in a study's folder. Raises ``InputError`` where there is none."""
+    """The definition in a study's folder. Raises ``InputError`` if there is none."""
     found = folder.read()
     if found is None:
         raise InputError(f"{folder.path} holds no study.json; give the --study-dir of a study")
@@ -170,7 +170,7 @@ def sets(settings: Mapping[str, str], ranks: int | None) -> str:
 
 
 def status_text(study: Gains, folder: StudyFolder) -> str:
-    """The plan with what is done of it, and why runs failed or were interrupted."""
+    """The plan with its progress, and why runs failed or were interrupted."""
     statuses = read_statuses(study, folder)
     found = counted_by_status(list(statuses.values()))
     found["left"] = len(Stages(study, folder).due(statuses))
@@ -182,9 +182,9 @@ def status_text(study: Gains, folder: StudyFolder) -> str:
 
 
 def report(folder: StudyFolder) -> None:
-    """Write tables, plots and page from the run folders, and say where they are.
+    """Write tables, plots and page from the run folders, and print where they are.
 
-    Raises ``InputError`` where no run is done.
+    Raises ``InputError`` if no run is done.
     """
     from hpcbench.study.gains.page import PAGE, write_gains
     from hpcbench.study.gains.results import read_results

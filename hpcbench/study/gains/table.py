@@ -1,4 +1,4 @@
-"""The tables of a gains study, as text and as its page shows them, and every run as a line of ``results.csv``."""
+"""The tables of a gains study, as text and as on its page, and every run as a line of ``results.csv``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table with a heading; its first column is words, as is one named ``verdict``."""
+    """A table with a heading; its first column holds words, as do those in ``LEFT``."""
 
     heading: str
     headers: Sequence[str]
@@ -33,11 +33,11 @@ class Sheet:
 
 
 LEFT = ("verdict", "beside the baseline")
-"""Columns of words."""
+"""Columns that hold words."""
 
 
 SHORT = {"no difference seen": "none seen"}
-"""Verdicts that a narrow column has in fewer words."""
+"""Verdicts that a narrow column shows in fewer words."""
 
 
 def members(found: Results) -> list[OptionResult]:
@@ -51,7 +51,7 @@ def sheets(found: Results, metric: str) -> list[Sheet]:
 
 
 def time_sheet(found: Results) -> Sheet:
-    """Time of a step."""
+    """The table of step times."""
     headers = ["option", "runs", "step ms", "ratio", "95 %", "p", "start s", "verdict"]
     lines = []
     for each in members(found):
@@ -70,7 +70,7 @@ def time_sheet(found: Results) -> Sheet:
 
 
 def quality_sheet(found: Results, metric: str) -> Sheet:
-    """Quality after equal samples."""
+    """The table of quality after equal samples."""
     name = metric_label(metric) if metric else "quality"
     headers = ["option", "runs", name, "sd of seeds", "p", "beside the baseline"]
     lines = []
@@ -93,7 +93,7 @@ def quality_sheet(found: Results, metric: str) -> Sheet:
 
 
 def parts_sheet(found: Results) -> Sheet:
-    """Milliseconds of a step by its parts."""
+    """The table of the parts of a step, in milliseconds."""
     parts = [name for name in STEP_PARTS if any((each.part(name) or 0) > 0 for each in members(found))]
     headers = ["option", *(label(name) for name in parts)]
     lines = [[short(each), *(ms(each.part(name)) for name in parts)] for each in members(found)]
@@ -101,7 +101,7 @@ def parts_sheet(found: Results) -> Sheet:
 
 
 def short(each: OptionResult) -> str:
-    """The label of a line; what was tried together is told in the findings."""
+    """The label of a line; the findings list the options that were tried together."""
     return "all that helped, together" if each.option.factor == "together" else each.option.label
 
 
@@ -111,7 +111,7 @@ def ms(seconds: float | None) -> str:
 
 
 def results_frame(found: Results) -> pd.DataFrame:
-    """A line per run."""
+    """A table with one line per run."""
     import pandas as pd
 
     rows = [

@@ -1,1 +1,1 @@
-"""Scaling studies: the same training on more and more nodes, and what that costs."""
+"""Scaling studies: the same training on growing numbers of nodes, and what that costs."""

@@ -1,4 +1,4 @@
-"""A copy of a scaling study that is fit for a repository: small, and without what names the machine it ran on."""
+"""Makes a copy of a scaling study that is fit for a repository: small, and without the names of its machine."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ PAGES = ("study.json", "results.csv", "table.txt", "scaling.html", "proposal.txt
 TEXTS = (".txt", ".tex", ".csv", ".html", ".svg")
 """Endings of pages that may name nodes."""
 KEPT = ("mllog.txt", "epochs.csv", FILE)
-"""Files of a run that are kept but for the names of nodes."""
+"""Files of a run that are kept, except for the names of nodes."""
 STAGED = ("seconds", "bytes_landed", "bytes_per_s")
 """What is kept of a staging report."""
 
 
 def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
-    """Copy the definition, the pages and the runs that are done into ``out``; returns how many runs.
+    """Copy the definition, the pages and the runs that are done into ``out``; returns the number of runs.
 
-    Raises ``InputError`` where ``out`` holds another thing than an earlier copy.
+    Raises ``InputError`` if ``out`` holds anything other than an earlier copy.
     """
     target = begin_copy(folder, out)
     runs = study_statuses(folder, [run.name for run in all_runs(study)])
@@ -49,7 +49,7 @@ def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
 
 
 def copy_pages(folder: StudyFolder, pages: Sequence[str], out: Path, names: Mapping[str, str]) -> None:
-    """Copy those of ``pages`` that are there, and all plots."""
+    """Copy those of ``pages`` that exist, and all plots."""
     plots = sorted([*folder.path.glob("*.png"), *folder.path.glob("*.svg")])
     for path in [*(folder.path / name for name in pages), *plots]:
         if path.exists():
@@ -57,7 +57,7 @@ def copy_pages(folder: StudyFolder, pages: Sequence[str], out: Path, names: Mapp
 
 
 def numbered(runs: Sequence[Path]) -> dict[str, str]:
-    """A number for the name of every node, the same in all runs; of a machine that simulates nodes as well."""
+    """A number for the name of every node, the same in all runs; also for a machine that simulates nodes."""
     hosts: dict[str, None] = {}
     for path in runs:
         hosts |= dict.fromkeys(str(row["node"]) for row in ranks_of(path))
@@ -68,18 +68,18 @@ def numbered(runs: Sequence[Path]) -> dict[str, str]:
 
 
 def ranks_of(path: Path) -> list[dict[str, str]]:
-    """The rows of ``ranks.csv``, as they are written."""
+    """The rows of ``ranks.csv``, as they are in the file."""
     return list(csv.DictReader(io.StringIO(read_text(RunFolder(path).ranks))))
 
 
 def copy_run(source: Path, target: Path, names: Mapping[str, str], energy: JobEnergy | None) -> None:
-    """What the page of a study needs of a run, with numbers for the names of nodes."""
+    """Copy what the page of a study needs of a run, with numbers for the names of nodes."""
     target.mkdir(exist_ok=True)
     for name in KEPT:
         if (source / name).exists():
             copy(source / name, target / name, names)
     if energy is not None and not (target / FILE).exists():
-        keep(energy, target)  # there the scheduler cannot be asked
+        keep(energy, target)  # for the copy, the scheduler cannot be asked
     run, attempts = RunFolder(source), Attempts.read(source).attempts
     if len(attempts) > 1:  # when the run was not at work
         Attempts([Attempt(each.started, each.ended, each.first_step, each.last_step, each.cause)
@@ -95,7 +95,7 @@ def copy_run(source: Path, target: Path, names: Mapping[str, str], energy: JobEn
 
 
 def copy(source: Path, target: Path, names: Mapping[str, str]) -> None:
-    """Copy a file; in a text with numbers for the names of nodes."""
+    """Copy a file; in a text, replace the names of nodes by numbers."""
     if source.suffix in TEXTS:
         write_atomic(target, without_names(read_text(source), names))
     else:
@@ -104,7 +104,7 @@ def copy(source: Path, target: Path, names: Mapping[str, str]) -> None:
 
 
 def without_names(text: str, names: Mapping[str, str]) -> str:
-    """``text`` with numbers for the names of nodes where they stand alone, also those that lines break at a hyphen."""
+    """``text`` with numbers for whole-word names of nodes, also for those that a line break splits at a hyphen."""
     if not names:
         return text
     words = "|".join(re.escape(name).replace(r"\-", r"-\s*") for name in sorted(names, key=len, reverse=True))

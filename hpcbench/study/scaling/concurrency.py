@@ -2,7 +2,7 @@
 
 The rules' time of several instances is from the first ``run_start`` to the last ``run_stop`` of those that count; any
 instance may be pruned (MLPerf HPC training rules, section on throughput). An instance that trained at another time than
-the others tells nothing of how they slow one another down, so it is pruned here, and the reason is given.
+the others does not show how they slow one another down, so it is pruned here, and the reason is given.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from hpcbench.results.run_folder import RunFolder
 from staging.errors import DataError
 
 LATE = 0.1
-"""An instance may begin so late after the first, as a part of the median training, and be interrupted for so long."""
+"""An instance may begin this late after the first, as a part of the median training, and be interrupted this long."""
 CLOCKS_S = 1.0
-"""By which the clocks of two nodes may differ; a delay that is shorter tells nothing."""
+"""How far the clocks of two nodes may differ; a shorter delay shows nothing."""
 
 Extent = tuple[float, float]
 """Begin and end in seconds since 1970."""
@@ -36,13 +36,13 @@ class InstanceClock:
     """When one instance was on the clock, in seconds since 1970 by the clock of its first node."""
 
     name: str
-    """Of its run folder."""
+    """Name of its run folder."""
     start_s: float
-    """``run_start``."""
+    """Time of ``run_start``."""
     stop_s: float
-    """``run_stop``."""
+    """Time of ``run_stop``."""
     gaps: Sequence[Extent] = ()
-    """Between its attempts, in which it did not run."""
+    """Extents between its attempts, in which it did not run."""
 
     @property
     def running(self) -> list[Extent]:
@@ -63,7 +63,7 @@ class InstanceClock:
 
 @dataclass(frozen=True)
 class Pruned:
-    """An instance that does not count, or that trained no model."""
+    """An instance that does not count, or that did not train a model."""
 
     name: str
     cause: Cause
@@ -72,7 +72,7 @@ class Pruned:
 
 
 def read_clock(path: Path) -> InstanceClock:
-    """The clock of the run in the folder ``path``. Raises ``DataError`` where its log lacks the start or the end."""
+    """The clock of the run in the folder ``path``. Raises ``DataError`` if its log lacks the start or the end."""
     log = RunFolder(path).mllog
     times = {event.key: event.time_ms / 1e3 for event in read_events(log)[0]}
     if "run_start" not in times or "run_stop" not in times:
@@ -88,8 +88,8 @@ def concurrent(clocks: Sequence[InstanceClock]) -> tuple[list[InstanceClock], li
     """The largest set of instances that ran at the same time, in order, and why each of the others did not.
 
     Instances run at the same time if each begins within ``LATE`` of the median training after the first of them, and
-    none is interrupted for more than that part of its own. That they end at different times is no fault: trainings to
-    a target do.
+    none is interrupted for more than that part of its own training. They may end at different times, as trainings to a
+    target do.
     """
     whole = [each for each in clocks if each.away_s <= LATE * each.running_s]
     kept = _together(whole)
@@ -118,18 +118,18 @@ def share_together(clocks: Sequence[InstanceClock]) -> float:
 
 
 def span_s(clocks: Sequence[InstanceClock]) -> float:
-    """From the first ``run_start`` to the last ``run_stop``."""
+    """Seconds from the first ``run_start`` to the last ``run_stop``."""
     return max(each.stop_s for each in clocks) - min(each.start_s for each in clocks)
 
 
 def last_start_s(clocks: Sequence[InstanceClock]) -> float:
-    """From the first ``run_start`` to the last."""
+    """Seconds from the first ``run_start`` to the last."""
     starts = [each.start_s for each in clocks]
     return max(starts) - min(starts)
 
 
 def _together(clocks: Sequence[InstanceClock]) -> list[InstanceClock]:
-    """The largest set whose starts are close enough to one another, of equal ones the earliest."""
+    """The largest set whose starts are close enough to one another; among equally large ones, the earliest."""
     if not clocks:
         return []
     room = CLOCKS_S + LATE * median(each.running_s for each in clocks)

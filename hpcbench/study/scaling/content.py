@@ -1,4 +1,4 @@
-"""What the page of a scaling study is made of."""
+"""The content of the page of a scaling study."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcbench.study.scaling.time_to_solution import Solution
 
 @dataclass(frozen=True)
 class Content:
-    """Everything that the page is made of."""
+    """Everything that the page shows."""
 
     title: str
     """What the application trains, in words."""
@@ -24,16 +24,16 @@ class Content:
     simulated: bool
     """Whether nodes are groups of processes on one machine."""
     rows: Sequence[PointResult]
-    """Some of them with runs."""
+    """Rows of the page; some of them have runs."""
     fits: Mapping[str, SpeedFit]
-    """By variant, as are the solutions."""
+    """The fit of each variant; ``solutions`` are by variant, too."""
     solutions: Mapping[str, Sequence[Solution]]
     proposal: Sequence[Line] | None
     commands: Sequence[str]
     machine: str
-    """What the runs ran on, in a line."""
+    """What the runs ran on, in one line."""
     notes: Sequence[str]
     """What else a reader must know."""
     steps: int | None
-    """Optimizer steps of a run, warm-up included; unset where runs train to the target."""
+    """Optimizer steps of a run, including the warm-up; unset if runs train to the target."""
     warmup_steps: int

@@ -1,4 +1,4 @@
-"""What a scaling study is: its mode, its sizes, what else it varies, and what all its runs share."""
+"""The definition of a scaling study: its mode, its sizes, what else it varies, and what all its runs share."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from staging.number_options import MOST_NODES, MOST_PER_NODE
 
 MODES: tuple[Mode, ...] = ("strong", "weak", "throughput")
 TIER = "tier"
-"""The axis of storage: where the samples are read from in training."""
+"""The storage axis: where samples are read from in training."""
 TIERS = ("shared", "node", "memory")
-"""Values of it, beside any folder: where the dataset is, the site's node-local storage, and memory."""
+"""Values of the axis, in addition to any folder: the dataset's own place, the site's node-local storage, and memory."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Scaling:
     application: str
     preset: str
     site: str
-    """Name of a profile, or its file."""
+    """Name or file of a profile."""
     nodes: tuple[int, ...] = field(metadata=within(1, MOST_NODES))
     ranks_per_node: int = field(metadata=within(1, MOST_PER_NODE))
     local_batch_size: int = field(metadata=within(1, MOST_SAMPLES))
@@ -40,9 +40,9 @@ class Scaling:
     gpus_per_rank: int = field(default=0, metadata=within(0, MOST_PER_NODE))
     accumulation: int = field(default=1, metadata=within(1, MOST_SAMPLES))
     global_batch_size: int | None = field(default=None, metadata=within(1, MOST_SAMPLES))
-    """Of every size; strong scaling alone."""
+    """Global batch of every size; strong scaling only."""
     instance_nodes: int | None = field(default=None, metadata=within(1, MOST_NODES))
-    """Nodes of one instance; throughput alone."""
+    """Nodes of one instance; throughput only."""
     repeats: int = field(default=3, metadata=within(1, MOST_REPEATS))
     steps: int | None = field(default=None, metadata=within(1, MOST_STEPS))
     """Optimizer steps of a run; unset trains to the target."""
@@ -55,24 +55,24 @@ class Scaling:
     spatial_size: int = field(default=1, metadata=within(1, MOST_NODES))
     """Ranks that share a sample."""
     stages: bool = True
-    """Whether the dataset is staged to the nodes, where no tier says otherwise."""
+    """Whether the dataset is staged to the nodes, unless a tier says otherwise."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """What else a job asks for: the fields of ``JobRequest`` that are not the default."""
+    """What else a job asks for: the fields of ``JobRequest`` that differ from the default."""
     seed: int = field(default=1, metadata=within(0, LARGEST_SEED))
-    """Of the first repeat; every run after it has the next one."""
+    """Seed of the first repeat; each further repeat adds 10,000, each further instance 1 (``run_matrix.seed_of``)."""
     commands: tuple[str, ...] = ()
-    """The commands that made it, as they were given."""
+    """The commands that made the study, as they were given."""
     convergence: str | None = None
-    """Folder of the convergence study that the page takes epochs(B) from; a relative path is from the study's folder.
+    """Folder of the convergence study from which the page takes epochs(B); a relative path is from the study's folder.
     """
 
     def as_dict(self) -> dict[str, Any]:
-        """The definition as JSON has it."""
+        """The definition as a JSON object."""
         return {"kind": self.mode, **{name: value for name, value in asdict(self).items() if name != "mode"}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], path: Path) -> Scaling:
-        """Read it back. Raises ``DataError`` for what is none; ``path`` only names it."""
+        """Read a definition back. Raises ``DataError`` for anything else; ``path`` only names it in the message."""
         if values.get("kind") not in MODES:
             raise DataError(path, f"is a study of the kind '{values.get('kind')}', not of scaling", "give another one")
         if not isinstance(values.get("convergence"), str | None):
@@ -83,22 +83,22 @@ class Scaling:
         return study
 
     def job_request(self, nodes: int) -> JobRequest:
-        """What a job of so many nodes asks for."""
+        """What a job of ``nodes`` nodes asks for."""
         return replace(job_request(self.request), nodes=nodes, ranks_per_node=self.ranks_per_node)
 
 
 SAME = ("mode", "application", "preset", "site", "ranks_per_node", "cores_per_rank", "gpus_per_rank",
         "local_batch_size", "accumulation", "global_batch_size", "instance_nodes", "steps", "files", "stages",
         "seed")  # fmt: skip
-"""What two runs of a study have in common."""
+"""Fields that must be equal for two studies to share a folder."""
 SAME_OF_JOBS = ("constraint", "modules", "environment", "image", "local_path")
-"""What two of its jobs ask for alike."""
+"""Fields of the job request that must be equal, too."""
 OF_SPEED = ("data.workers", "parallel.threads", "train.checkpoint_every")
-"""Settings that decide no result of a training, but its speed."""
+"""Settings that do not affect the result of a training, but its speed."""
 
 
 def grow(old: Scaling, new: Scaling, folder: Path) -> Scaling:
-    """The study that has the runs of both. Raises ``InputError`` where they cannot be compared."""
+    """The study that has the runs of both. Raises ``InputError`` if they cannot be compared."""
     pairs = [(name.replace("_", " "), getattr(old, name), getattr(new, name)) for name in SAME]
     pairs += [("axes", sorted(old.vary), sorted(new.vary))]
     before_jobs, now_jobs = old.job_request(1), new.job_request(1)

@@ -1,4 +1,4 @@
-"""Energy of the runs of a repeat: as they read it themselves, else by the accounting of their scheduler."""
+"""Energy of the runs of a repeat: as the runs read it themselves, otherwise from the accounting of the scheduler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcbench.study.scaling.run_figures import Figures
 
 
 def energy(paths: Sequence[Path], runs: Sequence[Figures], known: Mapping[Path, JobEnergy]) -> tuple[float | None, str]:
-    """Joules of all instances and what they cover: what the runs read themselves, else the scheduler's of jobs."""
+    """Joules of all instances, and what they cover: as the runs read them, otherwise as accounted for their jobs."""
     if share_nodes(runs):
         return None, "not added up: instances had nodes in common, and each read these whole"
     own = [summary.energy_j for summary, _, _ in runs if summary.energy_j is not None]
@@ -29,9 +29,9 @@ def energy(paths: Sequence[Path], runs: Sequence[Figures], known: Mapping[Path, 
 
 
 def accounted_energies(paths: Sequence[Path], packing: Mapping[str, JobHandle] | None = None) -> dict[Path, JobEnergy]:
-    """Energy of the jobs of runs by their scheduler's accounting, or by what is kept of that; of no job nothing.
+    """Energy of the jobs of runs, from the scheduler's accounting or what is kept of it; runs without a job have none.
 
-    An instance has an equal part of that of its job; ``packing`` are the jobs of such runs by name.
+    An instance has an equal part of the energy of its job; ``packing`` has the jobs of such runs by name.
     """
     kept = {path: read_kept(path / FILE) for path in paths if (path / FILE).exists()}
     jobs = {path: read_job(path) for path in paths if path not in kept and (path / RECORD).exists()}
@@ -44,7 +44,7 @@ def accounted_energies(paths: Sequence[Path], packing: Mapping[str, JobHandle] |
 
 
 def energy_of_instance(whole: JobEnergy, job: JobHandle) -> JobEnergy:
-    """Its part of the energy of a job that made several instances."""
+    """An instance's part of the energy of a job that made several instances."""
     packed = packed_runs(job.folder)
     count = 1 if packed is None else len(packed.words)
     if whole.joules is None or count == 1:
@@ -59,7 +59,7 @@ def share_nodes(runs: Sequence[Figures]) -> bool:
 
 
 def joules_per_sample(runs: Sequence[Figures]) -> float | None:
-    """Energy of the warm steps over their samples, where every node was read."""
+    """Energy of the warm steps over their samples; ``None`` unless every node was read."""
     joules, samples = 0.0, 0
     for summary, ranks, _ in runs:
         known = ranks["energy_j"].dropna()

@@ -1,4 +1,4 @@
-"""What a scaling study shows, and what its reader must know, in sentences that its numbers decide."""
+"""What a scaling study shows, and what its reader must know, in sentences that follow from its numbers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ MEANING: dict[Mode, str] = {
     "100 % means that they do not slow one another down.",
 }
 ALL = 3
-"""Variants that have a sentence each; of more, the fastest has one."""
+"""Up to this many variants have a sentence each; of more, only the fastest has one."""
 
 
 def fastest_variant(rows: Sequence[PointResult]) -> str:
-    """The variant of the highest throughput at the largest size that was run."""
+    """The variant with the highest throughput at the largest size that was run."""
     found = by_variant(rows)
     return max(found, key=lambda name: (found[name][-1].nodes, rate(found[name][-1])))
 
 
 def findings(content: Content) -> list[str]:
-    """What the study shows, in sentences that its numbers decide."""
+    """What the study shows, in sentences that follow from its numbers."""
     found = by_variant(content.rows)
     best = fastest_variant(content.rows)
     said = _compare_variants(content.rows)
@@ -79,7 +79,7 @@ def shares(row: PointResult) -> dict[str, float]:
 
 
 def _compare_variants(rows: Sequence[PointResult]) -> list[str]:
-    """Whether the variants differ at the largest size by more than repeats do."""
+    """Whether variants differ by more than repeats do at the largest size."""
     largest = max(row.nodes for row in rows if row.runs)
     here = sorted((row for row in rows if row.nodes == largest and row.runs), key=rate)
     if len(here) < 2:
@@ -107,7 +107,7 @@ def _staging(rows: Sequence[PointResult]) -> list[str]:
 
 
 def _instances(row: PointResult, timed: bool) -> list[str]:
-    """How many models the largest size trains in which time, whether its instances ran together, and what was lost."""
+    """How many models the largest size trains in what time, how long its instances ran together, and how many count."""
     if row.instances == 1:
         return []
     share, seconds = row.middle("together") or 0.0, row.middle("time_s" if timed else "span_s")
@@ -133,7 +133,7 @@ def _training(found: Sequence[Solution]) -> list[str]:
 
 
 def _scatter(rows: Sequence[PointResult]) -> str:
-    """How far repeats are apart, which is what differences between sizes are to be held against."""
+    """How far apart repeats are, against which differences between sizes must be judged."""
     known = [spread for row in rows if (spread := row.spread("samples_per_s")) is not None]
     once = [row for row in rows if len(row.runs) == 1]
     if not known:
@@ -143,7 +143,7 @@ def _scatter(rows: Sequence[PointResult]) -> str:
 
 
 def fit_words(variant: str, fit: SpeedFit) -> str:
-    """A fit with its interval and its warning."""
+    """A fit in words, with its interval and its warning."""
     name, note = f"{variant}: " if variant else "", f" Note: {fit.note.rstrip('.')}." if fit.note else ""
     if not math.isfinite(fit.fraction):
         return f"{name}{fit.law}'s law is not fitted.{note}"
@@ -156,7 +156,7 @@ def fit_words(variant: str, fit: SpeedFit) -> str:
 
 
 def notes(content: Content) -> list[str]:
-    """What a reader must know beside the figures."""
+    """What a reader must know in addition to the figures."""
     found = [f"{MEANING[content.mode]} Speed-up and efficiency are relative to the smallest size that has figures."]
     length = "Each run trained to its target" if content.steps is None else f"Each run took {content.steps:,} steps"
     if content.warmup_steps:
@@ -189,7 +189,7 @@ def notes(content: Content) -> list[str]:
 
 
 def _fraction(value: float) -> str:
-    """A serial fraction, two digits of it: 3.1 %."""
+    """A serial fraction to two digits: 3.1 %."""
     return (
         "unbounded" if math.isinf(value) else "0 %" if abs(value) < 1e-6 else f"{units.significant(100 * value, 2)} %"
     )

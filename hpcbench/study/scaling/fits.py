@@ -1,4 +1,4 @@
-"""What the runs of a scaling study ask of the nodes of their jobs, and whether these have it."""
+"""What the runs of a scaling study need of the nodes of their jobs, and whether the nodes have it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcbench.study.scaling.run_matrix import PlannedRun, groups, run_nodes
 
 
 def run_config(study: Scaling, site: Site, run: PlannedRun) -> RunConfig:
-    """The configuration of a run as its job trains it, with what the script adds. Raises ``InputError``."""
+    """The configuration of a run as its job trains it, with what the job script adds. Raises ``InputError``."""
     return config_of(study, run, job_of(study, site, run, Path(run.name)))
 
 
@@ -34,7 +34,7 @@ def fit_of(study: Scaling, site: Site, run: PlannedRun) -> Fit:
 
 
 def different_runs(study: Scaling) -> list[PlannedRun]:
-    """A run for each size of a job and each variant."""
+    """One run for each size of a job and each variant."""
     found = {(run_nodes(study, group[0]), group[0].point.variant): group[0] for group in reversed(groups(study))}
     return list(reversed(found.values()))
 
@@ -47,7 +47,7 @@ def check_fits(study: Scaling, site: Site) -> None:
 
 
 def fit_page(study: Scaling, site: Site) -> str:
-    """Peak rate, staged bytes, memory of a rank and node-hours of each size, and what to be warned of."""
+    """Peak rate, staged bytes, memory of a rank and node-hours of each size, with notes and warnings."""
     headers = ["nodes", *(["variant"] if study.vary else []), "peak rate", "staged to a node", "memory of a rank",
                "node-hours"]  # fmt: skip
     rows, notes, warnings = [], dict[str, None](), dict[str, None]()

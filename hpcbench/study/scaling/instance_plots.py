@@ -16,16 +16,16 @@ from hpcbench.study.scaling.point_results import PointResult, RepeatResult
 from hpcbench.study.scaling.table import place
 
 MOST_NAMED = 40
-"""Instances whose names are written beside them, at most."""
+"""Most instances whose names are written beside them."""
 TALLEST = 5.5
-"""Inches of the axes, at most."""
+"""Most inches of the axes."""
 
 
 @style.styled
 def timeline(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
-    """A bar for each instance of the point with the most of them, in the repeat in which they overlap least.
+    """A bar for each instance of the point with the most instances, in the repeat in which they overlap least.
 
-    ``None`` where no point has several instances.
+    ``None`` if no point has several instances.
     """
     row = max((row for row in rows if any(run.clocks for run in row.runs)), key=lambda row: row.instances, default=None)
     if row is None:
@@ -57,7 +57,7 @@ def timeline(rows: Sequence[PointResult], simulated: bool = False) -> Figure | N
 
 
 def draw(axes: Axes, order: Sequence[InstanceClock], pruned: set[str], first: float, length: float) -> None:
-    """A bar from ``run_start`` to ``run_stop`` of each instance, open where it was interrupted."""
+    """Draw a bar from ``run_start`` to ``run_stop`` of each instance, with gaps where it was interrupted."""
     for number, each in enumerate(order):
         look = {"color": style.MUTED, "alpha": 0.45} if each.name in pruned else {"color": style.SERIES[0]}
         bars = [((begin - first) / length, (end - begin) / length) for begin, end in each.running]
@@ -65,7 +65,7 @@ def draw(axes: Axes, order: Sequence[InstanceClock], pruned: set[str], first: fl
 
 
 def all_at_once(clocks: Sequence[InstanceClock], run: RepeatResult) -> tuple[float, float] | None:
-    """From the last start to the first stop of the instances that count, if that is an extent."""
+    """From the last start to the first stop of the instances that count; ``None`` if they do not overlap."""
     apart = {each.name for each in run.pruned if each.cause != "missed"}
     kept = [each for each in clocks if each.name not in apart]
     begin, end = max(each.start_s for each in kept), min(each.stop_s for each in kept)
@@ -73,7 +73,7 @@ def all_at_once(clocks: Sequence[InstanceClock], run: RepeatResult) -> tuple[flo
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Seconds of the unit for an axis of so many seconds, and its sign."""
+    """The unit for an axis of this many seconds: its length in seconds, and its symbol."""
     return (3600.0, "h") if seconds > 10_800 else (60.0, "min") if seconds > 180 else (1.0, "s")
 
 

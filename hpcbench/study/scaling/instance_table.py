@@ -1,4 +1,4 @@
-"""The instances of a throughput study as the rules report them: their number and time, models a minute, the pruned."""
+"""The instances of a throughput study, reported as by the rules: number, time, models per minute, and pruned ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CAUSES: Mapping[Cause, str] = {
     "missed": "missed the target",
 }  # fmt: skip
 MOST_NAMED = 3
-"""Pruned instances that are named, of each cause."""
+"""Most pruned instances that are named for each cause."""
 
 
 def instance_sheets(rows: Sequence[PointResult], *, timed: bool) -> list[Sheet]:
-    """For each variant a line per size; ``timed``: the runs trained to their target, so that there are models."""
+    """A sheet per variant with a line per size; ``timed``: the runs trained to their target, so there are models."""
     gpus = any(row.gpus_per_node for row in rows)
     headers = ["nodes", *(["accelerators", "each"] if gpus else ["each"]), "instances", *(["models"] if timed else [])]
     headers += ["time", *(["models/min"] if timed else []), "last start", "all at once"]
@@ -41,14 +41,14 @@ def instance_sheets(rows: Sequence[PointResult], *, timed: bool) -> list[Sheet]:
 
 
 def counted(row: PointResult, name: str) -> str:
-    """Instances that count, or models, of those that were asked for: ``8 of 8``, ``7-8 of 8`` where repeats differ."""
+    """Instances that count, or models, of those requested: ``8 of 8``, or ``7-8 of 8`` if repeats differ."""
     found = sorted({getattr(run, name) for run in row.runs})
     ends = f"{found[0]:,}" + (f"-{found[-1]:,}" if len(found) > 1 else "")
     return f"{ends} of {row.instances:,}"
 
 
 def pruned_lines(rows: Sequence[PointResult]) -> list[str]:
-    """How many instances of each size do not count, by cause, with the first of them by name and reason."""
+    """How many instances of each size do not count, by cause, with the names and reasons of the first ones."""
     found = []
     for members in by_variant(rows).values():
         for row in members:

@@ -32,7 +32,7 @@ from staging.errors import InputError
 
 
 def job_of(study: Scaling, site: Site, run: PlannedRun, folder: Path) -> Job:
-    """The job. Raises ``InputError`` for what the site cannot give.
+    """The job of one run. Raises ``InputError`` for what the site cannot give.
 
     On a site without a scheduler all nodes are simulated by ranks of this machine.
     """
@@ -52,16 +52,16 @@ def job_of(study: Scaling, site: Site, run: PlannedRun, folder: Path) -> Job:
 
 
 def shares_allocation(study: Scaling, site: Site) -> bool:
-    """Whether the instances of a repeat are steps of one job, so that they start together; else each is a job.
+    """Whether the instances of a repeat are steps of one job, so that they start together; otherwise each is a job.
 
-    Inside a container the launcher of the site cannot be called.
+    Inside a container the site's launcher cannot be called.
     """
     steps = site.scheduler != "local" and site.launcher in STEPS
     return study.mode == "throughput" and steps and not study.job_request(1).image
 
 
 def instances_job(study: Scaling, site: Site, group: Sequence[PlannedRun], folder: Path, keep: bool = False) -> Job:
-    """The job of all instances of a repeat, in ``STUDY/jobs/NUMBER``, each on nodes of its own."""
+    """The job of all instances of a repeat, in ``STUDY/jobs/NUMBER``, each on its own nodes."""
     one = job_of(study, site, group[0], folder)
     launchers = tuple(tuple(STEPS[site.launcher](one, site, number * one.nodes)) for number in range(len(group)))
     packed = PackedRuns(
@@ -73,7 +73,7 @@ def instances_job(study: Scaling, site: Site, group: Sequence[PlannedRun], folde
 
 
 def needed_gib(study: Scaling, run: PlannedRun, job: Job) -> float:
-    """What must be free on each node of the job."""
+    """Storage in GiB that must be free on each node of the job."""
     if not job.stages:
         return 0.0
     settings = run_settings(study, run) | settings_of_script(job)
@@ -96,7 +96,7 @@ def counted_gib(
 
 
 def storage(study: Scaling, site: Site, run: PlannedRun) -> tuple[bool, str]:
-    """Whether the run stages, and the node-local folder where it is not the job's own."""
+    """Whether the run stages, and the node-local folder if it is not the job's own."""
     tier = tier_of(run.point.variant)
     if tier is None:
         return study.stages, ""
@@ -106,14 +106,14 @@ def storage(study: Scaling, site: Site, run: PlannedRun) -> tuple[bool, str]:
 
 
 def study_run(study: Scaling, run: PlannedRun) -> StudyRun:
-    """What ``hpcbench train`` is asked for."""
+    """The run as ``hpcbench train`` makes it."""
     return StudyRun.of(run.name, study.application, study.preset, run_settings(study, run), study.files)
 
 
 def run_settings(study: Scaling, run: PlannedRun) -> dict[str, str]:
     """Dotted settings of one run; what the study itself decides comes last.
 
-    Where the tier is that of the dataset itself nothing is staged, and settings of staging are left out.
+    If the tier is that of the dataset itself, nothing is staged, and staging settings are left out.
     """
     own = {
         "train.seed": str(seed_of(study, run)),

@@ -1,4 +1,4 @@
-"""The convergence study that a scaling study takes epochs(B) from: named once, then remembered in its folder."""
+"""The convergence study from which a scaling study takes epochs(B): named once, then remembered in its folder."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hpcbench.study.scaling.definition import Scaling
 from staging.errors import InputError
 
 NONE = "none"
-"""What ``--convergence`` is given to report without one. A folder of that name is ``./none``."""
+"""The value of ``--convergence`` to report without one. A folder of that name is ``./none``."""
 
 
 def with_convergence(study: Scaling, folder: Path, given: str | None) -> Scaling:
     """The study of ``folder`` with the convergence study ``given``; ``None`` leaves the one that it remembers.
 
-    A relative path is remembered from the study's folder, so that both can be moved together; an absolute one as it is.
+    A relative path is stored relative to the study's folder, so that both can be moved together; an absolute one as is.
     """
     if given is None:
         return study
@@ -30,7 +30,7 @@ def with_convergence(study: Scaling, folder: Path, given: str | None) -> Scaling
 
 
 def relative(path: Path, folder: Path) -> str:
-    """The way from ``folder`` to ``path``, where no link is left."""
+    """The path from ``folder`` to ``path``, with all links resolved."""
     return os.path.relpath(path.resolve(), folder.resolve())
 
 
@@ -45,7 +45,7 @@ def convergence_path(study: Scaling, folder: Path) -> Path | None:
 def read_convergence(study: Scaling, folder: Path) -> tuple[Study, StudyFolder] | None:
     """The convergence study of the study in ``folder``, if it has one.
 
-    Raises ``InputError`` where it is not there, or is of another application.
+    Raises ``InputError`` if it does not exist, or is of another application.
     """
     path = convergence_path(study, folder)
     if path is None:
@@ -65,14 +65,14 @@ def read_convergence(study: Scaling, folder: Path) -> tuple[Study, StudyFolder] 
 
 
 def remember(folder: StudyFolder, convergence: str | None) -> None:
-    """Write into ``study.json`` which convergence study the page of a study joins."""
+    """Write the convergence study that the page of a study joins into ``study.json``."""
     found = folder.read() or {}
     if found.get("convergence") != convergence:
         folder.write({**found, "convergence": convergence})
 
 
 def keep_in_copy(study: Scaling, folder: Path, copy: StudyFolder) -> None:
-    """Let a copy of the study find the convergence study: beside the copy where one was copied, too, else the same."""
+    """Let a copy of the study find its convergence study: the one copied along with it, if any, otherwise the same."""
     path = convergence_path(study, folder)
     beside = convergence_path(study, copy.path)
     if path is None or beside is None or StudyFolder(beside).definition.exists():

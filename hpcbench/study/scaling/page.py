@@ -22,14 +22,14 @@ from hpcbench.study.scaling.proposal_forms import as_csv, as_latex, as_text
 
 PAGE = "scaling.html"
 XML = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'
-"""Before a drawing that is a file of its own."""
+"""Precedes a drawing that is a separate file."""
 TITLES: dict[Mode, str] = {
     "strong": "Strong scaling", "weak": "Weak scaling", "throughput": "Throughput of independent trainings",
 }  # fmt: skip
 
 
 def write_scaling(content: Content, folder: Path) -> str:
-    """Write everything that a reader gets into ``folder``; returns the text of ``table.txt``."""
+    """Write page, tables and plots into ``folder``; returns the text of ``table.txt``."""
     found = figures(content)
     drawn = {figure.name: Drawn.of(figure) for figure in found}
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def write_scaling(content: Content, folder: Path) -> str:
 
 
 def figures(content: Content) -> list[Figure]:
-    """Every plot that the runs allow; lines and bars of so many variants as can be told apart."""
+    """Every plot that the runs allow, with lines and bars of as many variants as can be told apart."""
     rows, simulated = plots.leading(content.rows), content.simulated
     shown, every = by_variant(rows), by_variant(content.rows)
     trainings = {name: found for name, found in content.solutions.items() if name in shown}
@@ -127,7 +127,7 @@ def page_of(content: Content, drawn: Mapping[str, Drawn]) -> str:
 
 
 def heading(content: Content) -> str:
-    """``Strong scaling from 1 to 8 nodes``."""
+    """The heading of the page: ``Strong scaling from 1 to 8 nodes``."""
     found = plots.sizes(content.rows)
     where = f"from {found[0]:,} to {found[-1]:,}" if len(found) > 1 else f"on {found[0]:,}"
     kind = "simulated node" if content.simulated else "node"
@@ -135,7 +135,7 @@ def heading(content: Content) -> str:
 
 
 def tiles(content: Content) -> list[dict[str, str]]:
-    """The numbers at the top."""
+    """The numbers at the top of the page."""
     best = by_variant(content.rows)[fastest_variant(content.rows)]
     first, last = best[0], best[-1]
     done, failed, left = (sum(counts) for counts in zip(

@@ -35,17 +35,17 @@ from hpcbench.study.scaling.table import grouped, nodes_words, parts
 from hpcbench.study.scaling.time_to_solution import Solution, cheapest, fastest
 
 HATCHES = {name: BY_NAME[name].hatch for name in STEP_PARTS}
-"""What tells the parts apart in grey; compute is plain and dark."""
+"""Hatches that distinguish the parts in greyscale; compute is plain and dark."""
 SOLID: dict[str, Any] = {"markersize": 6, "markeredgewidth": 1.3}
 WIDE = 4.0
-"""An axis of costs is logarithmic where the highest is more than so many times the lowest."""
+"""A cost axis is logarithmic if the highest value is more than this many times the lowest."""
 MOST_SIZES = 10
-"""Bars in a panel whose totals are written above them."""
+"""Most bars in a panel whose totals are written above them."""
 
 
 @style.styled
 def phases(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
-    """Stacked parts of a step for every size: milliseconds, and for a single variant the shares beside them."""
+    """Stacked parts of a step for every size in milliseconds, with their shares alongside for a single variant."""
     found = by_variant([row for row in rows if any(run.step_s for run in row.runs)])
     names = [name for name in grouped(rows) if name in found]
     if not names:
@@ -79,7 +79,7 @@ def phases(rows: Sequence[PointResult], simulated: bool = False) -> Figure | Non
 
 
 def stack(axes: Axes, rows: Sequence[PointResult], share: bool, crowded: bool = False) -> None:
-    """A bar for every size, of milliseconds or of shares, with its height or its share of communication in figures."""
+    """Draw a stacked bar for every size, in shares or in milliseconds; the latter with totals if there is room."""
     bottoms = [0.0] * len(rows)
     steps = [parts(row) for row in rows]
     scales = [1 / (sum(step.values()) or 1) if share else 1e3 for step in steps]
@@ -103,7 +103,7 @@ def stack(axes: Axes, rows: Sequence[PointResult], share: bool, crowded: bool = 
 
 @style.styled
 def staging(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
-    """Bandwidth of staging against nodes beside the ideal from the smallest size."""
+    """Staging bandwidth against nodes, beside the ideal from the smallest size."""
     staged = [row for row in rows if row.values("staging_bytes_per_s")]
     found = {name: own for name, own in by_variant(staged).items() if len(sizes(own)) > 1}
     if not found:
@@ -129,7 +129,7 @@ def staging(rows: Sequence[PointResult], simulated: bool = False) -> Figure | No
 
 @style.styled
 def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -> Figure | None:
-    """Time to solution and node-hours of a training against nodes, the fastest and the cheapest marked."""
+    """Time to solution and node-hours of a training against nodes, with the fastest and the cheapest marked."""
     shown = {variant: members for variant, members in found.items() if members}
     everything = [each for members in shown.values() for each in members]
     nodes = sorted({each.nodes for each in everything})
@@ -169,9 +169,9 @@ def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -
 
 
 def costs(members: Sequence[Solution], name: str) -> Floats:
-    """Seconds (``time``) or node-hours of every size, (sizes, 3) of value, low and high.
+    """Seconds (``time``) or node-hours of every size: (sizes, 3) of value, low and high.
 
-    Where there is no interval, its ends are the value.
+    If there is no interval, its ends are the value.
     """
     if name == "time":
         found = np.array([(each.time_s, *each.time_interval) for each in members])
@@ -181,7 +181,7 @@ def costs(members: Sequence[Solution], name: str) -> Floats:
 
 
 def draw_costs(axes: Axes, members: Sequence[Solution], values: Floats, look: Mapping[str, Any], shift: float) -> None:
-    """A figure of every size, (sizes, 3) of value, low and high; hollow where its epochs are extrapolated."""
+    """Draw a figure of every size, (sizes, 3) of value, low and high; hollow if its epochs are extrapolated."""
     at = [each.nodes * shift for each in members]
     middles, lows, highs = values.T
     line = {"color": look["color"], "linestyle": look["linestyle"]}
@@ -192,7 +192,7 @@ def draw_costs(axes: Axes, members: Sequence[Solution], values: Floats, look: Ma
 
 
 def cost_axis(axes: Axes, values: Floats) -> None:
-    """A y axis from 0, or a logarithmic one where a figure spans a lot, with room for words below and above."""
+    """Set a y axis from 0, or a logarithmic one for a wide range, with room for words below and above."""
     middles, lows, highs = values.T
     if middles.max() > WIDE * middles.min():
         axes.set_ylim(max(float(lows.min()), float(middles.min()) / 2) / 1.7, float(highs.max()) * 1.3)
@@ -202,7 +202,7 @@ def cost_axis(axes: Axes, values: Floats) -> None:
 
 
 def mark(axes: Axes, nodes: int, value: float, low: float, word: str) -> None:
-    """A ring around the best point, with the word for it below its interval, or above where there is no room."""
+    """Draw a ring around the best point, with its word below the interval, or above if there is no room."""
     axes.plot(nodes, value, "o", markersize=14, markerfacecolor="none", color=style.INK, markeredgewidth=1.1, zorder=5)
     at = [axes.transAxes.inverted().transform(axes.transData.transform((nodes, y))) for y in (value, max(low, 0))]
     (x, _), (_, below) = at

@@ -1,4 +1,4 @@
-"""The plots of how fast a scaling study is against nodes: throughput, efficiency, and variants."""
+"""The plots of speed against nodes of a scaling study: throughput, efficiency, and variants."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ IDEAL: dict[str, Any] = {"color": style.MUTED, "linestyle": (0, (1, 2)), "linewi
 MEDIAN: dict[str, Any] = {"markersize": 6.5, "markerfacecolor": "white", "markeredgewidth": 1.3}
 DOT: dict[str, Any] = {"marker": ".", "linestyle": "none", "markersize": 4.5, "alpha": 0.6}
 ACROSS = 4
-"""Panels in a line, at most."""
+"""Most panels in a row."""
 MOST_NAMED = 10
-"""Points whose figures are written beside them, at most."""
+"""Most points whose figures are written beside them."""
 
 
 def looks(rows: Sequence[PointResult]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and dash of every variant of the study, so that they differ in grey too."""
+    """Colour, marker and dash of every variant of the study, so that they also differ in greyscale."""
     return looks_of(list(grouped(rows)))
 
 
@@ -45,7 +45,7 @@ def looks_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def sizes(rows: Sequence[PointResult]) -> list[int]:
-    """Numbers of nodes that have runs."""
+    """The numbers of nodes that have runs, ascending."""
     return sorted({row.nodes for row in rows if row.runs})
 
 
@@ -55,7 +55,7 @@ def scaled(rows: Sequence[PointResult]) -> dict[str, list[PointResult]]:
 
 
 def node_axis(axes: Axes, nodes: Sequence[int], inches: float, simulated: bool) -> None:
-    """A logarithmic axis of ``inches`` with a tick at every size, and as many of them named as have room."""
+    """Set a logarithmic x axis of ``inches`` with a tick at every size, and labels at as many as there is room for."""
     axes.set_xscale("log", base=2)
     ends = min(nodes), max(nodes)
     pad = max((ends[1] / ends[0]) ** 0.06, 1.1)
@@ -68,7 +68,7 @@ def node_axis(axes: Axes, nodes: Sequence[int], inches: float, simulated: bool) 
 
 
 def named_sizes(nodes: Sequence[int], inches: float) -> set[int]:
-    """Sizes whose labels stand clear of one another: first the ends, then doublings, then the others."""
+    """Sizes whose labels do not overlap: first the ends, then doublings, then the others."""
     first, last = min(nodes), max(nodes)
     scale = inches / max(math.log2(last / first), 1)
     doublings = [size for size in sorted(set(nodes)) if math.log2(size / first).is_integer()]
@@ -82,7 +82,7 @@ def named_sizes(nodes: Sequence[int], inches: float) -> set[int]:
 
 
 def shifts(variants: Sequence[str], nodes: Sequence[int]) -> dict[str, float]:
-    """A factor in nodes for each variant, so that their dots do not lie on one another."""
+    """A factor in nodes for each variant, so that their dots do not overlap."""
     step = (max(nodes) / min(nodes)) ** 0.008
     return {name: step ** (number - (len(variants) - 1) / 2) for number, name in enumerate(variants)}
 
@@ -107,7 +107,7 @@ def with_legend(height: float, lines: Sequence[Line2D]) -> Canvas:
 
 
 def leading(rows: Sequence[PointResult]) -> list[PointResult]:
-    """The rows of as many variants as markers tell apart: those of the highest throughput at their largest size."""
+    """The rows of as many variants as there are markers: those with the highest throughput at their largest size."""
     found = by_variant(rows)
     order = sorted(found, key=lambda name: (found[name][-1].nodes, rate(found[name][-1])), reverse=True)
     return [row for row in rows if row.variant in order[: len(MARKERS)]]
@@ -116,7 +116,7 @@ def leading(rows: Sequence[PointResult]) -> list[PointResult]:
 def draw_points(
     axes: Axes, rows: Sequence[PointResult], name: str, look: Mapping[str, Any], shift: float = 1.0
 ) -> None:
-    """The median of a figure at every size, and every repeat as a faint dot."""
+    """Draw the median of a figure at every size, and every repeat as a faint dot."""
     known = [(row, values) for row in rows if (values := row.values(name))]
     at = [row.nodes * shift for row, _ in known]
     axes.plot(at, [median(values) for _, values in known], **look, **MEDIAN, zorder=3)
@@ -125,7 +125,7 @@ def draw_points(
 
 
 def draw_ideal(axes: Axes, firsts: Sequence[tuple[int, float]], largest: int) -> None:
-    """The best of the smallest sizes, as (nodes, value), times the factor in nodes."""
+    """Draw the best of ``firsts``, the smallest sizes as (nodes, value), times the factor in nodes."""
     nodes, value = max(firsts, key=lambda first: first[1] / first[0])
     axes.plot([nodes, largest], [value, value * largest / nodes], **IDEAL)
 
@@ -134,7 +134,7 @@ def draw_ideal(axes: Axes, firsts: Sequence[tuple[int, float]], largest: int) ->
 def throughput(
     rows: Sequence[PointResult], mode: Mode, fits: Mapping[str, SpeedFit] | None = None, simulated: bool = False
 ) -> Figure | None:
-    """Throughput against nodes beside the ideal from the smallest size, with the fits; ``None`` of a single size."""
+    """Throughput against nodes beside the ideal from the smallest size, with the fits; ``None`` for a single size."""
     shown, found = scaled(rows), looks(rows)
     if not shown:
         return None
@@ -159,7 +159,7 @@ def throughput(
 
 
 def draw_fit(axes: Axes, fit: SpeedFit, look: Mapping[str, Any], nodes: Sequence[int]) -> None:
-    """The fitted law with its band, over the sizes that it rests on."""
+    """Draw the fitted law with its band, over the sizes ``nodes``."""
     at = np.geomspace(nodes[0], nodes[-1], 80)
     middle, (low, high) = fit.predict(at), fit.band(at)
     axes.plot(at, middle, color=look["color"], linestyle=look["linestyle"], linewidth=1.1, zorder=1.6)
@@ -181,7 +181,7 @@ def throughput_caption(mode: Mode, curves: Mapping[str, SpeedFit], several: bool
 
 @style.styled
 def efficiencies(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
-    """Efficiency against nodes, with the range of the repeats; ``None`` of a single size."""
+    """Efficiency against nodes, with the range of the repeats; ``None`` for a single size."""
     shown, found = scaled(rows), looks(rows)
     if not shown:
         return None
@@ -205,7 +205,7 @@ def efficiencies(rows: Sequence[PointResult], simulated: bool = False) -> Figure
 def draw_efficiency(
     axes: Axes, rows: Sequence[PointResult], look: Mapping[str, Any], shift: float, named: bool
 ) -> None:
-    """The efficiency of a variant with its repeats, in figures below the points where there is room for them."""
+    """Draw the efficiency of a variant with its repeats, and write it below the points if there is room."""
     first, at = rows[0], [row.nodes * shift for row in rows]
     middles = np.array([efficiency(row, first) for row in rows])
     repeats = [
@@ -226,14 +226,14 @@ def draw_efficiency(
 
 
 def panels(count: int, most: int) -> tuple[int, int]:
-    """Columns and rows of ``count`` panels, at most ``most`` in a row and about as many in each."""
+    """Columns and rows for ``count`` panels, at most ``most`` in a row and about the same number in each."""
     down = -(-count // most)
     return -(-count // down), down
 
 
 @style.styled
 def variants(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
-    """A dot plot of throughput by variant, a panel per size; ``None`` of a single variant."""
+    """A dot plot of throughput by variant, a panel per size; ``None`` for a single variant."""
     names = [name for name in grouped(rows) if name in by_variant(rows)]
     nodes = sizes(rows)
     if len(names) < 2:

@@ -1,4 +1,4 @@
-"""The figures of a scaling study: what one repeat of a point came to, and the row of a point with its repeats."""
+"""The figures of a scaling study: the result of one repeat of a point, and the row of a point with its repeats."""
 
 from __future__ import annotations
 
@@ -15,101 +15,101 @@ Mode = Literal["strong", "weak", "throughput"]
 
 @dataclass(frozen=True)
 class RepeatResult:
-    """One repeat of a point, of all its instances together that ran at the same time.
+    """One repeat of a point, over all its instances that ran at the same time.
 
-    Steps of the warm-up are in no figure of a step.
+    No figure of a step includes steps of the warm-up.
     """
 
     ranks: int
-    """Of these instances."""
+    """Ranks of these instances."""
     global_batch_size: int
-    """Of one instance."""
+    """Global batch of one instance."""
     samples_per_s: float
     """Training samples of all instances, over the steps after the warm-up."""
     step_s: Mapping[str, float]
     """Seconds of an optimizer step by ``STEP_PARTS``, the mean over ranks, so that they add up to its wall time."""
     step_median_s: Mapping[str, float] = field(default_factory=dict)
-    """The same and the ``wall`` time of a step, each the median over ranks."""
+    """The same and the ``wall`` time of a step, each as the median over ranks."""
     step_slowest_s: Mapping[str, float] = field(default_factory=dict)
-    """The same, each of the rank that it took longest on."""
+    """The same, each for the rank on which it took longest."""
     init_s: float = 0.0
-    """From the start of the process to run_start, on rank 0."""
+    """Seconds from the start of the process to run_start, on rank 0."""
     staging_s: float | None = None
-    """Unset where nothing was staged, here and below."""
+    """Seconds of staging; unset if nothing was staged, here and below."""
     staged_bytes: int | None = None
-    """Landed on all nodes together."""
+    """Bytes that landed on all nodes together."""
     staging_bytes_per_s: float | None = None
-    """Landed on all nodes together, per second of staging."""
+    """Bytes that landed on all nodes together, per second of staging."""
     evaluation_s: float | None = None
-    """Of one evaluation, on rank 0."""
+    """Seconds of one evaluation, on rank 0."""
     checkpoint_s: float | None = None
-    """For which one checkpoint held rank 0."""
+    """Seconds for which one checkpoint held rank 0."""
     time_s: float | None = None
-    """From run_start to the target; of several instances from the first run_start to the last run_stop of those that
-    reached theirs (the rules' TTTa). Unset where a number of steps was asked for, or no instance reached the target."""
+    """Seconds from run_start to the target; for several instances, from the first run_start to the last run_stop of
+    those that reached theirs (the rules' TTTa). Unset for a fixed number of steps, or if no instance reached it."""
     wall_s: float = 0.0
-    """Of the process, from its start to its end, the longest of all instances."""
+    """Seconds of the process, from its start to its end; the longest of all instances."""
     samples: int = 0
-    """Training samples of all instances, warm-up included."""
+    """Training samples of all instances, including the warm-up."""
     joules: float | None = None
-    """From run_start to run_stop, of all nodes; unset where no counter was readable."""
+    """Energy from run_start to run_stop, of all nodes; unset if no counter was readable."""
     joules_per_sample: float | None = None
-    """Of the steps after the warm-up."""
+    """Energy per sample of the steps after the warm-up."""
     energy_words: str = ""
     """The source of ``joules`` and what it covers, or why there is none."""
     cpu_used: Sequence[float] = ()
-    """Cores that each rank kept busy, over the compute threads it had, rank by rank."""
+    """Cores that each rank kept busy, over its compute threads, rank by rank."""
     device_busy: Sequence[float] = ()
-    """Share of the time on the clock in which the accelerator of each rank was busy; empty where not measured."""
+    """Share of the time on the clock in which the accelerator of each rank was busy; empty if not measured."""
     device_words: str = ""
-    """Why an accelerator's busy time was not measured; empty where it was, and on processors."""
+    """Why an accelerator's busy time was not measured; empty if it was, and on processors."""
     flops_per_sample: int = 0
     """Floating-point operations of a training sample, forward and backward."""
     peak_flops: float | None = None
-    """FLOP/s of matrix products on all ranks together; unset where ``measure.probe`` was off."""
+    """FLOP/s of matrix products on all ranks together; unset if ``measure.probe`` was off."""
     slow: Sequence[str] = ()
     """Nodes that were slower than the others, each in words."""
     train_samples: int = 0
-    """Of an epoch of one instance; 0 means not known, here and below."""
+    """Training samples of an epoch of one instance; 0 means not known, here and below."""
     peak_memory_bytes: int = 0
-    """Largest over ranks: of the accelerator, or of the process where there is none."""
+    """Largest over ranks: of the accelerator, or of the process if there is none."""
     train_bytes: int = 0
-    """Of the files of the training samples of one instance, where the dataset lies."""
+    """Bytes of the files of one instance's training samples, where the dataset is stored."""
     validation_bytes: int = 0
     folder_bytes: int = 0
-    """Of the run folder of one instance, the largest of all."""
+    """Bytes of the run folder of one instance, the largest of all."""
     device_type: str = ""
-    """``cpu``, ``cuda``, ...; empty where not known."""
+    """``cpu``, ``cuda``, ...; empty if not known."""
     instances: int = 1
-    """Instances that count: they ran at the same time."""
+    """Number of instances that count: they ran at the same time."""
     models: int = 0
-    """Of these, those that reached their target; 0 where a number of steps was asked for."""
+    """Number of these that reached their target; 0 for a fixed number of steps."""
     samples_per_model: float | None = None
     """Training samples that a model took to its target, the mean over models."""
     span_s: float | None = None
-    """From the first run_start to the last run_stop of the instances that count."""
+    """Seconds from the first run_start to the last run_stop of the instances that count."""
     last_start_s: float | None = None
-    """From their first run_start to their last."""
+    """Seconds from their first run_start to their last."""
     together: float | None = None
     """The part of their training time in which all of them trained: from 0 to 1."""
     clocks: Sequence[InstanceClock] = ()
-    """When each of several instances trained, those that were pruned for their time included."""
+    """When each of several instances trained, including those that were pruned because of their time."""
     pruned: Sequence[Pruned] = ()
     """Instances that do not count, and those that missed their target, in order."""
 
     @property
     def models_per_minute(self) -> float | None:
-        """The rules' figure of throughput; unset where there is no time to the target."""
+        """The rules' throughput figure; unset if there is no time to the target."""
         return 60 * self.models / self.time_s if self.time_s else None
 
     @property
     def instance_samples_per_s(self) -> float:
-        """Training samples of one instance per second, the mean over instances."""
+        """Training samples per second of one instance, the mean over instances."""
         return self.samples_per_s / self.instances
 
     @property
     def instance_staged_bytes(self) -> float | None:
-        """Landed on all nodes of one instance."""
+        """Bytes that landed on all nodes of one instance, the mean over instances."""
         return None if self.staged_bytes is None else self.staged_bytes / self.instances
 
     @property
@@ -119,7 +119,7 @@ class RepeatResult:
 
     @property
     def flops_utilization(self) -> float | None:
-        """Model FLOP/s over the measured peak; unset where one of them is not known."""
+        """Model FLOP/s over the measured peak; unset if one of them is not known."""
         rate = self.model_flops
         return rate / self.peak_flops if rate is not None and self.peak_flops else None
 
@@ -130,20 +130,20 @@ class PointResult:
 
     nodes: int
     variant: str
-    """What sets it apart beside its size, such as ``bucket_bytes 1048576``; empty where nothing is varied."""
+    """What distinguishes it apart from its size, such as ``bucket_bytes 1048576``; empty if nothing is varied."""
     runs: Sequence[RepeatResult] = ()
     """Repeats that are done."""
     failed: Sequence[str] = ()
     """Why repeats failed, one sentence each."""
     left: int = 0
-    """Repeats that are still to be run, or under way."""
+    """Number of repeats that are left to run, or under way."""
     instances: int = 1
-    """That were asked for; those that count are in ``runs``."""
+    """Number of instances that were requested; ``runs`` have the number of those that count."""
     cores_per_node: int = 0
     gpus_per_node: int = 0
     ranks_per_node: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What its variant sets."""
+    """The settings of its variant."""
 
     @property
     def flops_utilization(self) -> float | None:
@@ -153,16 +153,16 @@ class PointResult:
 
     @property
     def ranks(self) -> int:
-        """Of all instances."""
+        """Number of ranks of all instances."""
         return self.nodes * self.ranks_per_node
 
     @property
     def train_samples(self) -> int:
-        """Of an epoch of one instance, by the runs of this row; 0 where they do not say."""
+        """Training samples of an epoch of one instance, from the runs of this row; 0 if they do not say."""
         return max((run.train_samples for run in self.runs), default=0)
 
     def largest(self, name: str) -> int | None:
-        """The largest of a count over repeats; unset where it is not known, which is 0."""
+        """The largest value of a count over repeats; unset if it is not known, which is 0."""
         return max((int(value) for value in self.values(name)), default=0) or None
 
     def values(self, name: str) -> list[float]:
@@ -171,12 +171,12 @@ class PointResult:
         return [float(value) for value in found if value is not None]
 
     def middle(self, name: str) -> float | None:
-        """The median over repeats; unset where no repeat has the figure."""
+        """The median over repeats; unset if no repeat has the figure."""
         values = self.values(name)
         return median(values) if values else None
 
     def spread(self, name: str) -> float | None:
-        """Largest minus smallest over the median; unset below two repeats."""
+        """Largest minus smallest value, over the median; unset for fewer than two repeats."""
         values = self.values(name)
         middle = median(values) if values else 0.0
         return (max(values) - min(values)) / middle if len(values) > 1 and middle else None
@@ -199,21 +199,21 @@ def speed_up(row: PointResult, first: PointResult) -> float:
 def efficiency(row: PointResult, first: PointResult) -> float:
     """Speed-up over the factor in nodes: 1 is ideal, for strong and weak scaling and for throughput alike.
 
-    Nodes of instances that were pruned count, too: they delivered nothing.
+    Nodes of pruned instances also count: they delivered nothing.
     """
     return speed_up(row, first) * first.nodes / row.nodes
 
 
 def rate(row: PointResult) -> float:
-    """Median throughput in samples per second. The row has repeats."""
+    """Median throughput in samples per second, of a row that has repeats."""
     return median(each.samples_per_s for each in row.runs)
 
 
 def full_rate(row: PointResult) -> float:
-    """The throughput of the row if all its instances had run: that of those that count, times what they are of all."""
+    """The throughput of the row if all its instances counted: the median of one instance, times their number."""
     return row.instances * instance_rate(row)
 
 
 def instance_rate(row: PointResult) -> float:
-    """Median throughput of one instance in samples per second. The row has repeats."""
+    """Median throughput of one instance in samples per second, of a row that has repeats."""
     return median(each.instance_samples_per_s for each in row.runs)

@@ -1,7 +1,7 @@
-"""What runs cost on each size, as a proposal for computer time asks for it: hours, operations, data, memory, storage.
+"""What runs cost on each size, as in a proposal for computer time: hours, operations, data, memory, storage.
 
-The baseline is the smallest size of a variant that was measured, and efficiency is relative to it. Every figure is that
-of the variant's own runs.
+The baseline is the smallest size of a variant that was measured, and efficiency is relative to it. Every figure is from
+the variant's own runs.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Campaign:
-    """What is asked for."""
+    """What the proposal asks for."""
 
     runs: int = 5
     """Trainings on each size."""
     contingency: float = 0.15
-    """Part of the hours that is added for what fails or is done again."""
+    """Part of the hours that is added for runs that fail or are repeated."""
     min_efficiency: float = 0.7
-    """Sizes below are not recommended."""
+    """Sizes with a lower efficiency are not recommended."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One size of a variant. Hours, operations and bytes are of all ``runs`` together, each of which trains one model.
+    """One size of a variant. Hours, operations and bytes are for all ``runs`` together, each of which trains one model.
 
-    Where the runs do not tell a figure, or the site does not say what a node has, it is unset.
+    A figure is unset if the runs do not have it, or if the site does not say what a node has.
     """
 
     variant: str
     nodes: int
     ranks: int
     instances: int
-    """That train at the same time and share the nodes and ranks."""
+    """Number of instances that train at the same time and share the nodes and ranks."""
     campaign: Campaign
     training: Training
-    """One of the runs."""
+    """The training of one run."""
     hours_per_run: float
-    """With its staging and start."""
+    """Hours of a run, including its staging and start."""
     node_hours: float
-    """Without contingency, as are the next two."""
+    """Node-hours without contingency, as are the next two."""
     core_hours: float | None
     gpu_hours: float | None
     flop: float | None
     """Floating-point operations of training."""
     data_bytes: float | None
-    """Moved: landed on all nodes together where the runs staged, else read by all ranks together from where the dataset
-    lies, which is its bytes for every epoch and every evaluation. Caches may spare some of that."""
+    """Bytes moved: those that landed on all nodes together if the runs staged; otherwise those that all ranks together
+    read from the dataset's own place, its bytes for every epoch and every evaluation. Caches may save some of that."""
     staged: bool
     memory_bytes: int | None
-    """Peak of a rank: of its accelerator, or of its process where there is none."""
+    """Peak of a rank: of its accelerator, or of its process if there is none."""
     accelerators: bool
     """Whether ``memory_bytes`` is of accelerators."""
     dataset_bytes: int | None
     run_folders_bytes: int | None
-    """Of all runs, each as large as those that were measured."""
+    """Bytes of the folders of all runs, each as large as those that were measured."""
     efficiency: float
-    """Throughput over the baseline's, over the factor in nodes."""
+    """Throughput over the baseline's, divided by the factor in nodes."""
 
     @property
     def recommended(self) -> bool:
@@ -73,7 +73,7 @@ class Line:
 
     @property
     def storage_bytes(self) -> int | None:
-        """Of the shared filesystem: the dataset once, and the folders of all runs."""
+        """Bytes on the shared filesystem: the dataset once, and the folders of all runs."""
         if self.dataset_bytes is None or self.run_folders_bytes is None:
             return None
         return self.dataset_bytes + self.run_folders_bytes
@@ -86,7 +86,7 @@ class Line:
 def proposal(rows: Sequence[PointResult], trainings: Mapping[Size, Training], campaign: Campaign) -> list[Line]:
     """What the campaign costs on each size, variant by variant, smallest first.
 
-    Sizes that ``trainings`` do not name have no line. Raises ``InputError`` for numbers of runs and samples that are
+    Sizes that ``trainings`` does not name have no line. Raises ``InputError`` for numbers of runs and samples that are
     not positive.
     """
     if campaign.runs < 1:
@@ -100,7 +100,7 @@ def proposal(rows: Sequence[PointResult], trainings: Mapping[Size, Training], ca
 
 
 def largest_recommended(lines: Sequence[Line]) -> int | None:
-    """Nodes of the largest size of one variant that is efficient enough; unset where none is."""
+    """Nodes of the largest size of one variant that is efficient enough; ``None`` if none is."""
     return max((line.nodes for line in lines if line.recommended), default=None)
 
 

@@ -14,13 +14,13 @@ from hpcbench.study.scaling.proposal import Line, largest_recommended
 LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", "[": "{[}", "*": "{*}",  # \\ would take the last two for its options
+    "|": r"\textbar{}", "[": "{[}", "*": "{*}",  # \\ would take the last two as its options
 }  # fmt: skip
 LEFT = ("variant", "advice")
-"""Columns of words."""
+"""Columns that hold words."""
 
 Cells = dict[str, list[str]]
-"""A column by its header."""
+"""Columns by header."""
 
 CSV_COLUMNS: dict[str, Callable[[Line], str | float | None]] = {
     "variant": lambda line: line.variant,
@@ -55,8 +55,10 @@ CSV_COLUMNS: dict[str, Callable[[Line], str | float | None]] = {
 
 
 def as_text(lines: Sequence[Line]) -> str:
-    """Two plain tables for each variant within 100 columns, under what they are of. There is at least one line, here
-    and for ``as_latex``."""
+    """Two plain tables for each variant within 100 columns, under a title that says what they show.
+
+    Here and for ``as_latex``, ``lines`` has at least one line.
+    """
     blocks = [fill(_title(lines), WIDTH)]
     for variant, members in _variants(lines).items():
         tables = [table(list(cells), list(zip(*cells.values(), strict=True)), right=sorted({*cells} - {*LEFT}))
@@ -76,7 +78,7 @@ def as_latex(lines: Sequence[Line]) -> str:
 
 
 def as_csv(lines: Sequence[Line]) -> str:
-    """Every figure with all its digits in base units; what is unset is empty."""
+    """Every figure with all its digits in base units; unset figures are empty."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -106,7 +108,7 @@ def _variants(lines: Sequence[Line]) -> dict[str, list[Line]]:
 
 
 def _title(lines: Sequence[Line]) -> str:
-    """What the figures are of, in sentences."""
+    """What the figures show, in sentences."""
     campaign = lines[0].campaign
     runs = f"{campaign.runs:,} run{'' if campaign.runs == 1 else 's'} on each size"
     said = [f"Cost of {runs}{_basis(lines)}."]
@@ -131,7 +133,7 @@ def _title(lines: Sequence[Line]) -> str:
 
 
 def _basis(lines: Sequence[Line]) -> str:
-    """What the length of a run rests on; by variant where that differs."""
+    """What the length of a run is based on; by variant if that differs."""
     found = {variant: members[0].training.basis for variant, members in _variants(lines).items()}
     bases = dict.fromkeys(basis for basis in found.values() if basis)
     if len(bases) > 1:
@@ -140,7 +142,7 @@ def _basis(lines: Sequence[Line]) -> str:
 
 
 def _advice(lines: Sequence[Line]) -> str:
-    """The largest size of one variant that is recommended."""
+    """A sentence with the largest recommended size of one variant."""
     nodes = largest_recommended(lines)
     if nodes is None:
         return "No size is recommended."
@@ -148,7 +150,7 @@ def _advice(lines: Sequence[Line]) -> str:
 
 
 def _sizes(lines: Sequence[Line]) -> Cells:
-    """One run on each size, and whether that is recommended."""
+    """One run on each size, and whether the size is recommended."""
     columns: dict[str, Callable[[Line], str]] = {
         "nodes": lambda line: units.integer(line.nodes),
         "ranks": lambda line: units.integer(line.ranks),
@@ -183,7 +185,7 @@ def _costs(lines: Sequence[Line]) -> Cells:
 
 
 def _known(lines: Sequence[Line], columns: Mapping[str, Callable[[Line], str]]) -> Cells:
-    """Columns by header, without those that no line has a figure in."""
+    """Columns by header, without those in which no line has a figure."""
     cells = {name: [cell(line) for line in lines] for name, cell in columns.items()}
     return {name: column for name, column in cells.items() if set(column) - {"", units.MISSING}}
 

@@ -1,4 +1,4 @@
-"""Reads what the runs of a scaling study measured: a ``RepeatResult`` of each, a ``PointResult`` of all repeats."""
+"""Reads what the runs of a scaling study measured: a ``RepeatResult`` per repeat, a ``PointResult`` for all repeats."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from hpcbench.study.study_jobs import packing_jobs
 from staging.errors import DataError
 
 FAILED: tuple[Status, ...] = ("failed", "diverged")
-"""Instances that left no figures, and that nobody continues."""
+"""Statuses of instances that left no figures, and that nobody continues."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of runs by their folders, so that nothing is read or asked twice."""
+    """What is known about runs, by folder, so that nothing is read or queried twice."""
 
     summaries: Mapping[Path, Summary] = field(default_factory=dict)
     energies: Mapping[Path, JobEnergy] = field(default_factory=dict)
-    """Of their jobs, by their scheduler's accounting."""
+    """Energy of their jobs, from the scheduler's accounting."""
 
 
 def read_point_results(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunStatus]) -> list[PointResult]:
-    """A row for each point of the study, whatever it has of its repeats."""
+    """A row for each point of the study, with however many of its repeats are done."""
     members: dict[Point, list[list[PlannedRun]]] = {}
     for group in groups(study):
         members.setdefault(group[0].point, []).append(group)
@@ -93,7 +93,7 @@ def read_repeat(
     """One repeat of a point from the run folders of its instances. Raises ``DataError``.
 
     ``timed``: the runs trained to their target, so that the time to it is a figure. ``failed`` are further instances,
-    with the reason why each failed; ``known`` is what was read of the runs before.
+    with the reason why each failed; ``known`` is what has already been read about the runs.
     """
     known = known or Known()
     lost = [Pruned(name, "failed", reason) for name, reason in (failed or {}).items()]
@@ -148,7 +148,7 @@ def read_repeat(
 
 
 def staging_figures(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Seconds of the slowest instance, bytes and bytes/s of all; ``None`` each where nothing was staged."""
+    """Seconds of the slowest instance, bytes and bytes/s of all instances; each ``None`` if nothing was staged."""
     return {
         "staging_s": max((float(report["seconds"]) for report in reports), default=None),
         "staged_bytes": sum(int(report["bytes_landed"]) for report in reports) if reports else None,
@@ -157,7 +157,7 @@ def staging_figures(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def missed_targets(paths: Sequence[Path], summaries: Sequence[Summary]) -> list[Pruned]:
-    """The instances that did not reach their target, which are in no figure of the time to it."""
+    """The instances that did not reach their target, which no figure of the time to it includes."""
     return [
         Pruned(path.name, "missed", s.reason or "missed its target")
         for path, s in zip(paths, summaries, strict=True)
@@ -170,7 +170,7 @@ def instances_that_count(
 ) -> tuple[dict[str, InstanceClock], list[Path], list[Pruned]]:
     """The clocks of several instances by name, the folders of those that ran at the same time, and the others.
 
-    Raises ``DataError`` where these are half of all instances or fewer.
+    Raises ``DataError`` if only half of all instances or fewer ran at the same time.
     """
     if len(paths) + len(lost) == 1:
         return {}, list(paths), []
@@ -186,40 +186,40 @@ def instances_that_count(
 
 
 def time_of(clocks: Sequence[InstanceClock], summaries: Sequence[Summary]) -> float | None:
-    """From the first run_start to the last run_stop; of a run alone as its summary has it, unset of none."""
+    """Seconds from the first run_start to the last run_stop; for a single run from its summary, ``None`` for no run."""
     if clocks:
         return span_s(clocks)
     return summaries[0].time_to_solution_s if summaries else None
 
 
 def step_seconds(each: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Seconds of a step by phase, the mean over ranks, with what is left of its wall time; ``each`` of every rank."""
+    """Mean seconds of a step over ranks, by phase, with the rest of its wall time; ``each`` has the seconds by rank."""
     found = {name: float(values.mean()) for name, values in each.items()}
     wall = found.pop("wall")
     return {**found, "other": max(0.0, wall - sum(found.values()))}
 
 
 def step_over_ranks(each: Mapping[str, np.ndarray], pick: Callable[[np.ndarray], float]) -> dict[str, float]:
-    """Seconds of a step by phase, ``other`` and ``wall``: of the values of all ranks, what ``pick`` makes of each."""
+    """Seconds of a step by phase, ``other`` and ``wall``: for each, what ``pick`` makes of the values of all ranks."""
     other = each["wall"] - sum(values for name, values in each.items() if name != "wall")
     return {name: float(pick(values)) for name, values in {**each, "other": np.maximum(other, 0.0)}.items()}
 
 
 def parts_of_steps(ranks: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Seconds of a step of each rank, (ranks,), by the phases that every rank has measured, and its ``wall`` time."""
+    """Seconds of a step on each rank, (ranks,), by the phases that every rank has measured, and its ``wall`` time."""
     found = {name: ranks[f"{name}_s"].to_numpy() for name in (*STEP_PHASES, "wall") if f"{name}_s" in ranks}
     steps = ranks["steps"].to_numpy()
     return {name: values / steps for name, values in found.items() if not np.isnan(values).any()}
 
 
 def of_one(summaries: Sequence[Summary], phase: str, counts: Sequence[int]) -> float | None:
-    """Seconds of one evaluation, or checkpoint; unset where there was none."""
+    """Seconds of one evaluation, or checkpoint; ``None`` if there was none."""
     pairs = [(s.phases_s[phase], count) for s, count in zip(summaries, counts, strict=True) if count]
     return fmean(seconds / count for seconds, count in pairs) if pairs else None
 
 
 def accelerators_busy(runs: Sequence[Figures]) -> tuple[list[float], str]:
-    """Busy share of the accelerator of every rank, or why it is not known; neither where processors train."""
+    """Busy share of the accelerator of every rank, or why it is not known; neither if processors train."""
     each = [ranks for summary, ranks, _ in runs if summary.device_type not in ("", "cpu")]
     if not each:
         return [], ""
@@ -232,7 +232,7 @@ def accelerators_busy(runs: Sequence[Figures]) -> tuple[list[float], str]:
 
 
 def all_peak_flops(ranks: pd.DataFrame) -> float | None:
-    """FLOP/s of matrix products on all ranks together; unset where one was not measured."""
+    """FLOP/s of matrix products on all ranks together; ``None`` if a rank was not measured."""
     if "gemm_flops" not in ranks or ranks["gemm_flops"].isna().any():
         return None
     return float(ranks["gemm_flops"].sum())

@@ -1,4 +1,4 @@
-"""Makes of a scaling study's runs what a reader gets, with the epochs of a convergence study where one is named."""
+"""Makes the report of a scaling study from its runs, with the epochs of a convergence study if one is named."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Extras:
     """What the page joins to the measurements."""
 
     convergence: str | None = None
-    """Folder of a convergence study of the same application, or ``none``; unset, the one that the study remembers."""
+    """Folder of a convergence study of the same application, or ``none``; unset: the one that the study remembers."""
     campaign: Campaign = field(default_factory=Campaign)
     """What the proposal table is for."""
 
 
 def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
-    """Write tables, plots and page from the run folders, and say where they are.
+    """Write tables, plots and page from the run folders, and print where they are.
 
-    A convergence study that ``extras`` names is remembered in the study's folder. Raises ``InputError`` where no run is
+    A convergence study that ``extras`` names is remembered in the study's folder. Raises ``InputError`` if no run is
     done, or the convergence study does not fit.
     """
     study = with_convergence(study, folder.path, extras.convergence)
@@ -69,7 +69,7 @@ def content(
     standings: Mapping[str, RunStatus],
     campaign: Campaign,
 ) -> Content:
-    """Everything that the page is made of; its proposal is for ``campaign``."""
+    """Everything that the page shows; its proposal is for ``campaign``."""
     summaries = [each.summary for each in standings.values() if each.done and each.summary is not None]
     first = summaries[0]
     site = find_site(study.site)
@@ -94,13 +94,13 @@ def content(
 
 
 def config_of(study: Scaling, row: PointResult) -> RunConfig:
-    """What the runs of a variant are configured with, but for what depends on the size."""
+    """The configuration of a variant's runs, except for what depends on the size."""
     settings = {**study.settings, **row.settings}
     return resolve(find_application(study.application), study.preset, [Path(name) for name in study.files], settings)
 
 
 def fits(study: Scaling, rows: Sequence[PointResult]) -> dict[str, SpeedFit]:
-    """The law of the mode, fitted to every variant; of a throughput study to what all its instances would train."""
+    """The law of the mode, fitted to every variant; in a throughput study to what all its instances would train."""
     law = fit_amdahl if study.mode == "strong" else fit_gustafson
     found = {}
     for label, members in by_variant(rows).items():
@@ -112,7 +112,7 @@ def fits(study: Scaling, rows: Sequence[PointResult]) -> dict[str, SpeedFit]:
 def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
     """epochs(B) from the convergence study that belongs to the study in ``folder``.
 
-    Raises ``InputError`` where that is not there, is of something else, or has no such fit.
+    Raises ``InputError`` if that does not exist, is of another application, or has no such fit.
     """
     from hpcbench.study import convergence
     from hpcbench.study.page import fit_series
@@ -131,7 +131,7 @@ def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
 
 
 def machine(first: Summary) -> str:
-    """What the runs ran on, in a line."""
+    """What the runs ran on, in one line."""
     from hpcbench import __version__
 
     return (
@@ -141,7 +141,7 @@ def machine(first: Summary) -> str:
 
 
 def too_few_models(study: Scaling, rows: Sequence[PointResult]) -> list[str]:
-    """The sizes of a throughput study with fewer models than the rules publish."""
+    """A note on the sizes of a throughput study with fewer models than the rules publish."""
     least = LEAST_MODELS.get(find_application(study.application).benchmark)
     if study.mode != "throughput" or study.steps is not None or least is None:
         return []
@@ -153,11 +153,11 @@ def too_few_models(study: Scaling, rows: Sequence[PointResult]) -> list[str]:
 
 
 def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:
-    """What a reader must know of the runs as a whole."""
+    """What a reader must know about the runs as a whole."""
     found = []
     missed = sum(s.status == "target_not_reached" for s in summaries)
     if study.steps is None and missed:
-        found.append(f"{missed} of {len(summaries)} runs missed their target; their throughput counts, their time not.")
+        found.append(f"{missed} of {len(summaries)} runs missed their target; their throughput counts, not their time.")
     resumed = sum(s.resumed > 0 for s in summaries)
     if resumed:
         number = "1 run was" if resumed == 1 else f"{resumed} runs were"

@@ -1,4 +1,4 @@
-"""From what a user asks for to the definition of a scaling study, complete and checked."""
+"""From a user's request to the definition of a scaling study, complete and checked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DECIDED = ("train.seed", "train.max_steps", "parallel.devices", "parallel.simula
            "parallel.simulated_ranks", "staging.destination", "measure.probe", "train.baselines")  # fmt: skip
 """Settings that the study itself decides."""
 OF_BATCH = ("train.local_batch_size", "train.accumulation", "parallel.spatial")
-"""Settings that decide the batch of a point, and are the same in all of a study."""
+"""Settings that decide the batch of a point, and are the same throughout a study."""
 INSTEAD = {
     "train.seed": "--seed", "train.max_steps": "--steps", "staging.destination": "--vary tier=DIR or --local-path",
     "parallel.devices": "--nodes and --ranks-per-node", "parallel.simulated_nodes": "--nodes",
@@ -70,7 +70,7 @@ class ScalingRequest:
 
 
 def define(application: Application, asked: ScalingRequest, settings: Mapping[str, str]) -> Scaling:
-    """The definition. Raises ``InputError`` in one line for what cannot run; nothing is touched."""
+    """The definition of the study. Raises ``InputError`` in one line for what cannot run; changes nothing on disk."""
     from math import prod
 
     site = find_site(asked.site)
@@ -102,7 +102,7 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
 
 
 def check_settings(asked: ScalingRequest, settings: Mapping[str, str], vary: Mapping[str, Any]) -> None:
-    """Refuse settings that the study has to decide, wherever they stand."""
+    """Raise ``InputError`` for settings that the study has to decide, wherever they are given."""
     refuse_decided(settings, "", asked.steps)
     for path in asked.files:
         refuse_decided(dotted(read_yaml(path)), f"{path}: ", asked.steps)
@@ -113,7 +113,7 @@ def check_settings(asked: ScalingRequest, settings: Mapping[str, str], vary: Map
 
 
 def refuse_decided(keys: Iterable[str], where: str, steps: int | None) -> None:
-    """Refuse a setting that is the study's own."""
+    """Raise ``InputError`` for a setting that the study itself decides."""
     for key in keys:
         if key in DECIDED:
             hint = f"use {INSTEAD[key]}" if key in INSTEAD else "leave it out"
@@ -123,7 +123,7 @@ def refuse_decided(keys: Iterable[str], where: str, steps: int | None) -> None:
 
 
 def dotted(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted keys of a file of settings."""
+    """The dotted keys of a settings file."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from dotted(value, f"{prefix}{key}.")
@@ -132,7 +132,7 @@ def dotted(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def check_options(asked: ScalingRequest, config: RunConfig) -> None:
-    """Refuse numbers that make no study, and options of another mode."""
+    """Raise ``InputError`` for numbers that do not make a study, and for options of another mode."""
     at_least("--repeats", asked.repeats, 1)
     at_least("--seed", asked.seed, 0)
     warm = config.measure.warmup_steps
@@ -156,7 +156,10 @@ def check_options(asked: ScalingRequest, config: RunConfig) -> None:
 
 
 def with_cores(request: JobRequest, site: Site, largest: int, per_node: int) -> JobRequest:
-    """Of simulated nodes each gets the same share of this machine at every size."""
+    """The request with the same share of this machine for each simulated node at every size.
+
+    Raises ``InputError`` if the ranks of ``largest`` simulated nodes are more than the cores of this machine.
+    """
     if site.scheduler != "local":
         return request
     cores, ranks = len(cores_allowed()), largest * per_node
@@ -169,7 +172,7 @@ def with_cores(request: JobRequest, site: Site, largest: int, per_node: int) -> 
 
 
 def check_points(study: Scaling, site: Site) -> None:
-    """Every point's job and configuration can be made. Raises ``InputError``."""
+    """Check that the job and the configuration of every point can be made. Raises ``InputError``."""
     for value in study.vary.get(TIER, ()):
         if value not in TIERS and not value.startswith("/"):
             raise InputError(f"--vary tier: {value!r} must be {', '.join(TIERS)}, or a folder beginning with /")
@@ -185,9 +188,9 @@ def check_points(study: Scaling, site: Site) -> None:
 
 
 def check_data(study: Scaling) -> None:
-    """There is a dataset for every variant, and no batch is larger than it. Raises ``InputError``.
+    """Check that there is a dataset for every variant, and that no batch is larger than it. Raises ``InputError``.
 
-    One that is not on this machine is left to the jobs, unless they run here.
+    A dataset that is not on this machine is left to the jobs, unless they run here.
     """
     from hpcbench.train.build import open_data
 
@@ -209,5 +212,5 @@ def check_data(study: Scaling) -> None:
 
 
 def first_runs(study: Scaling) -> list[PlannedRun]:
-    """A run for each point."""
+    """One run for each point."""
     return [group[0] for group in groups(study) if group[0].repeat == 1]

@@ -19,9 +19,9 @@ from staging.formats.regular import read_text
 
 Record = dict[str, Any]
 Figures = tuple[Summary, pd.DataFrame, Record | None]
-"""Of a run: its summary, its ranks, and its staging report where there is one."""
+"""The figures of a run: its summary, its ranks, and its staging report if there is one."""
 TEXTS = ("node", "device_note")
-"""Columns of ``ranks.csv`` that are read and are no numbers."""
+"""Columns of ``ranks.csv`` that are read and are not numbers."""
 NUMBERS = ("steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_flops", "device_busy_s",
            "device_sampled_s", *(f"{name}_s" for name in STEP_PHASES))  # fmt: skip
 """Columns that are numbers."""
@@ -29,11 +29,11 @@ COLUMN_TYPES: dict[Hashable, Any] = {
     **dict.fromkeys(TEXTS, np.dtype(object)),
     **dict.fromkeys(NUMBERS, np.dtype(np.float64)),
 }
-"""Of all columns that are read. Pandas takes a tenth of a report to find out what types their names would mean."""
+"""Types of all columns that are read. Pandas spends a tenth of a report on finding out what types names stand for."""
 
 
 def read_run(path: Path, summary: Summary | None = None) -> Figures:
-    """Summary, ranks, and staging report where there is one. Raises ``DataError`` where nothing was measured."""
+    """Summary, ranks, and staging report if there is one. Raises ``DataError`` if nothing was measured."""
     folder = RunFolder(path)
     summary = summary or folder.read_summary()
     ranks = read_ranks(folder.ranks)
@@ -46,7 +46,7 @@ def read_run(path: Path, summary: Summary | None = None) -> Figures:
 
 
 def read_ranks(path: Path) -> pd.DataFrame:
-    """The table of ranks in the columns that a study uses, not-a-number where a cell is empty. Raises ``DataError``."""
+    """The table of ranks with the columns that a study uses, not-a-number for empty cells. Raises ``DataError``."""
     try:
         return pd.read_csv(io.StringIO(read_text(path)), usecols=lambda name: name in COLUMN_TYPES, dtype=COLUMN_TYPES)
     except OSError as error:
@@ -56,11 +56,11 @@ def read_ranks(path: Path) -> pd.DataFrame:
 
 
 def read_json(path: Path) -> Record:
-    """A JSON object. Raises ``DataError``."""
+    """The JSON object in ``path``. Raises ``DataError`` if it cannot be read."""
     try:
         found = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise DataError(path, f"cannot be read ({error})", "restore it, or run it again") from None
     if not isinstance(found, dict):
-        raise DataError(path, "is no record", "restore it, or run it again")
+        raise DataError(path, "is not a JSON object", "restore it, or run it again")
     return found

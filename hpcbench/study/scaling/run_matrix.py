@@ -1,4 +1,4 @@
-"""The runs of a scaling study: every size, every variant, every repeat, and the batch that each of them has."""
+"""The runs of a scaling study: every size, every variant, every repeat, and the batch of each."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Point:
 
     @property
     def label(self) -> str:
-        """The variant in words: ``bucket_bytes 1048576, tier node``; empty where nothing is varied."""
+        """The variant in words: ``bucket_bytes 1048576, tier node``; empty if nothing is varied."""
         return ", ".join(f"{short(name)} {value or 'unset'}" for name, value in self.variant)
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One training of a point: one repeat, of several instances one."""
+    """One training of a point: one repeat, or one of its several instances."""
 
     point: Point
     repeat: int
-    """From 1 on."""
+    """Counted from 1."""
     instance: int | None = None
-    """From 1 on, in throughput studies."""
+    """Counted from 1; set in throughput studies only."""
 
     @property
     def name(self) -> str:
-        """Name of its run folder."""
+        """Name of the run folder."""
         parts = [f"n{self.point.nodes:04d}"]
         parts += [re.sub(r"[^\w.+-]", "_", f"{short(name)}={value}") for name, value in self.point.variant]
         parts.append(f"r{self.repeat}")
@@ -55,19 +55,19 @@ def short(name: str) -> str:
 
 
 def points(study: Scaling) -> list[Point]:
-    """Every point, variants together, smallest first."""
+    """Every point, grouped by variant, smallest first."""
     names = list(study.vary)
     variants = [tuple(zip(names, values, strict=True)) for values in itertools.product(*study.vary.values())]
     return [Point(nodes, variant) for variant in variants for nodes in study.nodes]
 
 
 def instances(study: Scaling, nodes: int) -> int:
-    """Instances that train beside one another on so many nodes."""
+    """Number of instances that train side by side on ``nodes`` nodes."""
     return nodes // study.instance_nodes if study.instance_nodes else 1
 
 
 def groups(study: Scaling) -> list[list[PlannedRun]]:
-    """All runs; those of a group are to run at the same time. First come all first repeats."""
+    """All runs, in groups that should run at the same time. All first repeats come first."""
     return [
         [PlannedRun(point, repeat, i + 1 if study.mode == "throughput" else None) for i in range(count)]
         for repeat in range(1, study.repeats + 1)
@@ -87,24 +87,24 @@ def run_nodes(study: Scaling, run: PlannedRun) -> int:
 
 
 def seed_of(study: Scaling, run: PlannedRun) -> int:
-    """A seed that no other run of the same point has; sizes and variants share theirs."""
+    """A seed that no other run of the same point has; sizes and variants share the same seeds."""
     return study.seed + (run.repeat - 1) * 10_000 + (run.instance or 1) - 1
 
 
 def places(study: Scaling, nodes: int) -> int:
-    """Ranks, or groups of ranks that share samples, of a job of so many nodes."""
+    """Number of ranks, or of groups of ranks that share samples, in a job of ``nodes`` nodes."""
     return nodes * study.ranks_per_node // study.spatial_size
 
 
 def local_batch_size(study: Scaling, nodes: int) -> int:
-    """Samples of a rank and micro-batch in a job of so many nodes."""
+    """Samples of a rank and micro-batch in a job of ``nodes`` nodes."""
     if study.global_batch_size is None:
         return study.local_batch_size
     return study.global_batch_size // (places(study, nodes) * study.accumulation)
 
 
 def checked(study: Scaling) -> Scaling:
-    """The study, where all its sizes can run. Raises ``InputError`` with the sizes that would."""
+    """The study, if all its sizes can run. Raises ``InputError`` with sizes that would work."""
     check_instances(study)
     for nodes in (study.instance_nodes,) if study.instance_nodes else study.nodes:
         if nodes * study.ranks_per_node % study.spatial_size:
@@ -129,7 +129,7 @@ def checked(study: Scaling) -> Scaling:
 
 
 def check_instances(study: Scaling) -> None:
-    """Refuse sizes that instances do not fill."""
+    """Raise ``InputError`` for sizes that whole instances do not fill."""
     if study.mode != "throughput":
         return
     size = study.instance_nodes or 1
@@ -142,7 +142,7 @@ def check_instances(study: Scaling) -> None:
 
 
 def is_whole(study: Scaling, batch: int, nodes: int) -> bool:
-    """Whether a global batch divides among so many nodes."""
+    """Whether a global batch divides among ``nodes`` nodes."""
     parts = places(study, nodes) * study.accumulation
     return parts > 0 and nodes * study.ranks_per_node % study.spatial_size == 0 and batch % parts == 0
 
@@ -162,7 +162,7 @@ def variant_settings(variant: Variant) -> dict[str, str]:
 
 
 def tier_of(variant: Variant) -> str | None:
-    """Its storage tier, where that is varied."""
+    """The storage tier of a variant, if that is varied."""
     return dict(variant).get(TIER)
 
 
@@ -175,7 +175,7 @@ def nodes_list(text: str) -> tuple[int, ...]:
 
 
 def axes(given: Sequence[str], known: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """``KEY=V,V,...`` of ``--vary`` as axes. Raises ``InputError`` for what is none, with the nearest right key."""
+    """``KEY=V,V,...`` of ``--vary`` as axes. Raises ``InputError`` for anything else, with the nearest known key."""
     from hpcbench.suggest import suggest
 
     found: dict[str, tuple[str, ...]] = {}

@@ -5,17 +5,17 @@ capabilities", 1967): a sample takes t(n) = t(n0) (s + (1 - s) n0 / n). Weak sca
 Amdahl's law", 1988): the throughput is r(n) = r(n0) (n / n0 - alpha (n / n0 - 1)). Sizes are relative to n0, the
 smallest one measured: what is serial there, within its nodes, is in neither fraction.
 
-Both are a line y = a x + b (1 - x) with the fraction b / a, y being t or r and x being n0 / n or n / n0. Repeats
-spread by a part of their mean and so weigh 1 / y^2, as in ``weighted_line``; the interval of the fraction is
-Fieller's, that of a ratio of two estimates.
+Both are a line y = a x + b (1 - x) with the fraction b / a, where y is t or r and x is n0 / n or n / n0. Repeats spread
+by a part of their mean and so weigh 1 / y^2, as in ``weighted_line``; the interval of the fraction is Fieller's, that
+of a ratio of two estimates.
 
-Whether the sizes follow the law is asked by the F test for lack of fit against pure error (Draper and Smith, "Applied
-Regression Analysis", 3rd edition, 1998, section 2.1) at a level of 5 %. A kink, that is all sizes beyond one of them
-10 % below the law, is found in over 90 % of studies with repeats that scatter by 1 %, three of each of four sizes or
-more. Where the repeats at hand find it less often, by the noncentral F distribution, the note says how often.
-The level is that of repeats which scatter by one part of the throughput at every size. Where that grows fourfold from
-the smallest size to the largest, up to 10 % of ladders that follow the law are said to miss it; where all sizes of one
-repeat share a part of their scatter, fewer than 5 %.
+The F test for lack of fit against pure error (Draper and Smith, "Applied Regression Analysis", 3rd edition, 1998,
+section 2.1) decides at a level of 5 % whether the sizes follow the law. It finds a kink, all sizes beyond one of them
+10 % below the law, in over 90 % of studies whose repeats scatter by 1 %, with three repeats of each of four or more
+sizes. If the repeats at hand would find it less often, by the noncentral F distribution, the note says how often.
+The level holds for repeats that scatter by the same part of the throughput at every size. If that part grows fourfold
+from the smallest size to the largest, up to 10 % of ladders that follow the law are said to miss it; if all sizes of
+one repeat share a part of their scatter, fewer than 5 %.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from staging.errors import InputError
 Law = Literal["Amdahl", "Gustafson"]
 
 LEAST_SIZES = 3
-"""Two numbers are fitted, and one more size shows whether they fit."""
+"""Fewest sizes: two numbers are fitted, and one more size shows whether they fit."""
 KINK = 0.1
-"""By so much are sizes beyond a kink slower than the law, as a part of their throughput."""
+"""How much slower than the law sizes beyond a kink are, as a part of their throughput."""
 POWER = 0.9
-"""Kinks that are found less often than this are said to be missed."""
+"""A note names a kink as missed if it is found less often than this."""
 FAR = 2.0
-"""A limit of more than so many times the speed-up at the largest size is said to be extrapolated."""
+"""A note calls a limit extrapolated if it is more than this many times the speed-up at the largest size."""
 ROUNDING = 1e-9
 """Fractions closer to 0 are 0."""
 NOWHERE: Interval = (math.nan, math.nan)
@@ -60,36 +60,36 @@ NOWHERE: Interval = (math.nan, math.nan)
 
 @dataclass(frozen=True)
 class SpeedFit:
-    """A law's fraction and throughput at the smallest size; not-a-number where nothing can be fitted."""
+    """A law's fraction and throughput at the smallest size; not-a-number if nothing can be fitted."""
 
     law: Law
     nodes: Floats
-    """Of every repeat."""
+    """Nodes of every repeat."""
     samples_per_s: Floats
-    """Of every repeat."""
+    """Throughput of every repeat."""
     fraction: float
-    """Serial, of the time on the smallest size (Amdahl) or of the time on every size (Gustafson); below 0 where
-    scaling is super-linear, above 1 where throughput falls with nodes."""
+    """Serial fraction of the time on the smallest size (Amdahl) or of the time on every size (Gustafson); below 0 if
+    scaling is super-linear, above 1 if throughput falls with nodes."""
     interval: Interval
-    """Of the fraction, 95 %."""
+    """95 % interval of the fraction."""
     base: float
     """Samples per second at the smallest size."""
     limit: float
-    """Of the speed-up over the smallest size: 1 / fraction by Amdahl, infinite where that is not above 0, and always
-    by Gustafson."""
+    """Limit of the speed-up over the smallest size: 1 / fraction by Amdahl, infinite if the fraction is not above 0;
+    always infinite by Gustafson."""
     limit_interval: Interval
     ends: Floats
     """a and b of the line, (2,): seconds per sample (Amdahl) or samples per second (Gustafson)."""
     covariance: Floats
-    """Of a and b, (2, 2)."""
+    """Covariance of a and b, (2, 2)."""
     quantile: float
-    """Of Student's t, by which a standard error becomes half an interval."""
+    """Quantile of Student's t that turns a standard error into half an interval."""
     error: Literal["repeats", "sizes"]
-    """What the intervals are made of: the scatter of repeats, or of the sizes' means, where these miss the law."""
+    """What the intervals are based on: the scatter of repeats, or that of the sizes' means if these miss the law."""
     lack_of_fit_p: float
-    """Chance of means as far from the law by the scatter of repeats alone; not-a-number where not testable."""
+    """Chance of means this far from the law through the scatter of repeats alone; not-a-number if not testable."""
     note: str
-    """What a reader must know beside the numbers, in words; empty where there is nothing."""
+    """What a reader must know in addition to the numbers, in words; empty if there is nothing."""
 
     def predict(self, nodes: npt.ArrayLike) -> Floats:
         """Samples per second on other numbers of nodes."""
@@ -105,12 +105,12 @@ class SpeedFit:
         return (high, low) if self.law == "Amdahl" else (low, high)
 
     def _weights(self, nodes: npt.ArrayLike) -> Floats:
-        """Of a and b at each number of nodes, (..., 2)."""
+        """Weights of a and b at each number of nodes, (..., 2)."""
         x = _abscissa(self.law, nodes, float(self.nodes.min()) if len(self.nodes) else math.nan)
         return np.stack([x, 1 - x], axis=-1)
 
     def _rates(self, line: Floats) -> Floats:
-        """Samples per second where the line is ``line``; a line below 0 says no time, or no throughput."""
+        """Samples per second for values ``line`` of the line; a value below 0 means no time, or no throughput."""
         if self.law == "Gustafson":
             return np.maximum(line, 0)
         with np.errstate(divide="ignore"):
@@ -120,7 +120,7 @@ class SpeedFit:
 def fit_amdahl(nodes: Sequence[float], samples_per_s: Sequence[float]) -> SpeedFit:
     """Fit strong scaling, one observation per repeat; see ``SpeedFit``.
 
-    Where the means of the sizes miss the law by more than the scatter of repeats explains (the F test for lack of fit,
+    If the means of the sizes miss the law by more than the scatter of repeats explains (the F test for lack of fit,
     at 5 %), each size is one observation, and the intervals are the wider ones that follow. Raises ``InputError`` for
     lengths that differ and for numbers that are not positive.
     """
@@ -147,7 +147,7 @@ def _fit(law: Law, nodes: Sequence[float], samples_per_s: Sequence[float]) -> Sp
         at = np.unique(x)
         line, error = fit_line(at, np.array([y[x == each].mean() for each in at])), "sizes"
         notes = [f"sizes miss the law by more than repeats explain (p {p:.1g}), so intervals are of their means"]
-    to_ends = np.array([[1.0, 1.0], [1.0, 0.0]])  # a is the line at x = 1, b that at x = 0
+    to_ends = np.array([[1.0, 1.0], [1.0, 0.0]])  # a is the line at x = 1, b is the line at x = 0
     ends, covariance = to_ends @ line.coefficients, to_ends @ line.covariance @ to_ends.T
     if ends[0] <= 0:
         return _unfitted(law, sizes, rates, "the nearest line has no throughput at the smallest size")
@@ -162,7 +162,7 @@ def _fit(law: Law, nodes: Sequence[float], samples_per_s: Sequence[float]) -> Sp
 
 
 def _missed(law: Law, sizes: Floats, x: Floats, y: Floats, line: Line) -> list[str]:
-    """What the test for lack of fit would not find with these repeats: the kink that it finds least often."""
+    """A note on the kink that the test for lack of fit would miss too often, or that the sizes cannot be tested."""
     distinct = np.unique(sizes)
     variance, freedom = pure_error(x, y, line)
     if not freedom:
@@ -201,7 +201,7 @@ def _abscissa(law: Law, nodes: npt.ArrayLike, smallest: float) -> Floats:
 
 
 def _ratio(ends: Floats, covariance: Floats, quantile: float) -> tuple[float, Interval]:
-    """b / a, and the values f of it that a t test of b - f a = 0 does not reject: u f^2 - 2 v f + w <= 0."""
+    """b / a, and its values f for which a t test does not reject b - f a = 0: u f^2 - 2 v f + w <= 0."""
     (a, b), t2 = ends.tolist(), quantile**2
     (of_a, of_both), (_, of_b) = covariance.tolist()
     u, v, w = a * a - t2 * of_a, a * b - t2 * of_both, b * b - t2 * of_b
@@ -212,7 +212,7 @@ def _ratio(ends: Floats, covariance: Floats, quantile: float) -> tuple[float, In
 
 
 def _limit(law: Law, fraction: float, interval: Interval) -> tuple[float, Interval]:
-    """Of the speed-up, with its interval."""
+    """The limit of the speed-up, with its interval."""
     if law == "Gustafson":
         return math.inf, (math.inf, math.inf)
     limit, high, low = (1 / each if each > ROUNDING else math.inf for each in (fraction, *interval))
@@ -220,7 +220,7 @@ def _limit(law: Law, fraction: float, interval: Interval) -> tuple[float, Interv
 
 
 def _notes(fit: SpeedFit) -> list[str]:
-    """What the points do not support, or show beside the law."""
+    """What the points do not support, or show in addition to the law."""
     (low, high), found = fit.interval, []
     if min(high, 1) - max(low, 0) > 0.5:
         return ["the fraction's interval spans more than half of 0 to 1: too few or too noisy points for a serial part"]

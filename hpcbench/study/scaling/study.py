@@ -52,13 +52,13 @@ KINDS: dict[str, tuple[str, ...]] = {
     "done": ("reached", "missed"), "running": ("running",), "waiting": ("waiting",), "unknown": ("unknown",),
     "interrupted": ("interrupted",), "failed": ("failed", "diverged"), "left": ("absent",),
 }  # fmt: skip
-"""The words of tables, and the status of the runs that each counts."""
+"""The words of tables, and the statuses of the runs that each word counts."""
 NOT_USUAL = ("unknown", "interrupted")
-"""Words that stand in a table only where there are such runs."""
+"""Words that are in a table only if there are such runs."""
 
 
 def run_study(study: Scaling, path: Path, options: ExecutionOptions, extras: Extras, *, dry_run: bool = False) -> int:
-    """Run or submit what is missing of the study in the folder ``path``; ``dry_run`` only shows the plan.
+    """Run or submit the missing runs of the study in the folder ``path``; ``dry_run`` only shows the plan.
 
     Returns the exit code. Raises ``InputError`` for a folder of another study or one in use, ``Aborted`` for a signal.
     """
@@ -79,9 +79,9 @@ def make_runs(
     study: Scaling, folder: StudyFolder, options: ExecutionOptions, site: Site | None = None,
     pauses_s: tuple[float, float] | None = None, speak: Callable[[str], None] = say,
 ) -> dict[str, RunStatus]:  # fmt: skip
-    """Make everything that is missing, a line for each run that ends; the status of all then.
+    """Make all missing runs, and print a line for each one that ends; returns the status of all runs.
 
-    Here one run follows the other, unless more are asked for at once; jobs of a scheduler are all queued.
+    Runs on this machine follow one another, unless more at once are requested; jobs of a scheduler are all queued.
     """
     site = site or find_site(study.site)
     here = site.scheduler == "local"
@@ -120,7 +120,7 @@ def make_runs(
 
 
 def progress_line(statuses: Statuses, name: str, state: RunStatus, seconds: float | None) -> str:
-    """A line for a run that has ended; of a job that an earlier command submitted it is not known how long it took."""
+    """A line for a run that has ended; how long it took is not known if an earlier command submitted its job."""
     total = len(statuses)
     left = sum(each.status == "absent" or each.under_way for each in statuses.values())
     took = "" if seconds is None else f", {units.duration(seconds)}"
@@ -141,7 +141,7 @@ def result(state: RunStatus) -> str:
 
 
 def finish(study: Scaling, folder: StudyFolder, runs: Statuses, extras: Extras) -> None:
-    """The page, or where the jobs are."""
+    """Write the report if a run is done, and print the commands that follow or continue the others."""
     if any(each.done for each in runs.values()):
         write_report(study, folder, extras)
     ended = sum(is_to_start_again(each) for each in runs.values())
@@ -153,16 +153,16 @@ def finish(study: Scaling, folder: StudyFolder, runs: Statuses, extras: Extras) 
 
 
 def write_report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
-    """The tables and the page; what draws them is imported for them alone."""
+    """Write the tables and the page; the plotting modules are imported only here."""
     from hpcbench.study.scaling.report import report
 
     report(study, folder, extras)
 
 
 def merged(study: Scaling, folder: StudyFolder, convergence: str | None) -> Scaling:
-    """The study together with what the folder has of it, and the convergence study that it joins.
+    """The study merged with the one in the folder, and with the convergence study that it joins.
 
-    Raises ``InputError`` where the folder has another study, or the convergence study is not there.
+    Raises ``InputError`` if the folder has another study, or the convergence study does not exist.
     """
     both = with_convergence(grown(study, folder), folder.path, convergence)
     read_convergence(both, folder.path)
@@ -170,7 +170,7 @@ def merged(study: Scaling, folder: StudyFolder, convergence: str | None) -> Scal
 
 
 def grown(study: Scaling, folder: StudyFolder) -> Scaling:
-    """The study together with what the folder has of it. Raises ``InputError`` where that is another."""
+    """The study merged with the one in the folder. Raises ``InputError`` if the two cannot be compared."""
     before = folder.read()
     if before is None:
         return study
@@ -180,7 +180,7 @@ def grown(study: Scaling, folder: StudyFolder) -> Scaling:
             "another --study-dir"
         )
     both = grow(read_study(folder), study, folder.path)
-    if len(points(both)) > len(points(study)):  # sizes of the one may meet values of the other
+    if len(points(both)) > len(points(study)):  # sizes of one study may meet values of the other
         check_points(both, find_site(both.site))
         check_data(both)
     return both
@@ -198,7 +198,7 @@ def read_study(folder: StudyFolder) -> Scaling:
 
 
 def plan(study: Scaling) -> str:
-    """The ladder as a table, and what it costs at most."""
+    """The ladder of sizes as a table, and what it costs at most."""
     site, rows = find_site(study.site), []
     headers = ["nodes", "instances", "ranks", "local batch", "accumulation", "global batch", "runs"]
     for nodes in study.nodes:
@@ -214,7 +214,7 @@ def plan(study: Scaling) -> str:
 
 
 def headline(study: Scaling, site: Site) -> str:
-    """What the study is, in a line or two."""
+    """The study in a line or two."""
     what = {
         "strong": "strong scaling (the same global batch on more nodes)",
         "weak": "weak scaling (the same local batch on more nodes)",
@@ -228,7 +228,7 @@ def headline(study: Scaling, site: Site) -> str:
 
 
 def cost(study: Scaling, site: Site) -> str:
-    """Node-hours at most, by the time limit of the jobs; here, where nothing limits them, what is simulated."""
+    """The most node-hours, by the time limit of the jobs; on this machine, without a limit, what is simulated."""
     runs = all_runs(study)
     first = job_of(study, site, runs[0], Path(runs[0].name))
     if site.scheduler == "local":
@@ -277,7 +277,7 @@ def status(study: Scaling, folder: StudyFolder) -> str:
 
 
 def cancel_study(folder: StudyFolder) -> int:
-    """Cancel every job of the study that waits or runs; the exit code."""
+    """Cancel every job of the study that waits or runs; returns the exit code."""
     return cancel_jobs(folder, [run.name for run in all_runs(read_study(folder))])
 
 
@@ -288,10 +288,10 @@ def counts(runs: Statuses) -> str:
 
 
 def count(states: Iterable[RunStatus], word: str) -> int:
-    """How many of them a table calls so."""
+    """How many of the runs a table counts under ``word``."""
     return sum(state.status in KINDS[word] for state in states)
 
 
 def shown_words(runs: Statuses) -> list[str]:
-    """The words that a table has columns for."""
+    """The words for which a table has columns."""
     return [word for word in KINDS if word not in NOT_USUAL or count(runs.values(), word)]

@@ -1,4 +1,4 @@
-"""A scaling study as plain text that fits 100 columns, and as a record per repeat."""
+"""A scaling study as plain text that fits in 100 columns, and as a record per repeat."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BESIDE = "start, evaluation and checkpoints of rank 0; staging, use of CPUs and 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of one variant, as text and as a page show it alike."""
+    """A table of one variant, the same in text and on a page."""
 
     heading: str
     headers: Sequence[str]
@@ -49,19 +49,19 @@ class Sheet:
 
 
 def results_table(rows: Sequence[PointResult], mode: Mode) -> str:
-    """Throughput, speed-up and efficiency of every size, a table for each variant, and what is left or failed."""
+    """Throughput, speed-up and efficiency of every size, a table per variant, and the repeats left to run or failed."""
     return _joined([sheet.as_text() for sheet in result_sheets(rows, mode)], repeat_lines(rows))
 
 
 def phases_table(rows: Sequence[PointResult]) -> str:
-    """The parts of a step, what is beside the steps, and the slow nodes; empty where nothing has run."""
+    """The parts of a step, what is not part of a step, and the slow nodes; empty if nothing has run."""
     sheets = (*step_sheets(rows), *rank_sheets(rows), *use_sheets(rows), *beside_sheets(rows))
     texts = [sheet.as_text() for sheet in sheets]
     return _joined(texts, [*device_lines(rows), *energy_lines(rows), *slow_lines(rows)]) if texts else ""
 
 
 def result_sheets(rows: Sequence[PointResult], mode: Mode) -> list[Sheet]:
-    """For each variant a line per size, those without runs too."""
+    """For each variant a line per size, including sizes without runs."""
     firsts = {variant: members[0] for variant, members in by_variant(rows).items()}
     many, timed = mode == "throughput", any(row.values("time_s") for row in rows)
     headers = ["nodes", *(["instances"] if many else []), "ranks", "batch", "repeats", "samples/s", "spread"]
@@ -83,7 +83,7 @@ def result_sheets(rows: Sequence[PointResult], mode: Mode) -> list[Sheet]:
 
 
 def step_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
-    """For each variant the milliseconds of a step and of its parts, means over ranks and medians over repeats."""
+    """For each variant the milliseconds of a step and of its parts: means over ranks, and medians over repeats."""
     headers = ["nodes", "step ms", *map(words, STEP_PARTS)]
     sheets = []
     for variant, members in by_variant(rows).items():
@@ -98,7 +98,7 @@ def step_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
 
 
 def rank_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
-    """For each variant the milliseconds of a step over ranks, part by part, on sizes with several ranks."""
+    """For each variant the milliseconds of a step by part, median and slowest rank, on sizes with several ranks."""
     headers = ["nodes", "rank", "step ms", *map(words, STEP_PARTS)]
     sheets = []
     for variant, members in by_variant(rows).items():
@@ -123,9 +123,9 @@ def rank_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
 
 
 def use_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
-    """For each variant what the model needed of the measured peak of matrix products, and how busy accelerators were.
+    """For each variant the model's share of the measured peak of matrix products, and how busy accelerators were.
 
-    What was not measured is said; there are no columns of accelerators where processors train.
+    Cells say what was not measured; there are no accelerator columns if processors train.
     """
     devices = any(run.device_busy or run.device_words for row in rows for run in row.runs)
     headers = ["nodes", "model FLOP/s", "peak FLOP/s", "FLOP/s utilization"]
@@ -144,7 +144,7 @@ def use_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
 
 
 def beside_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
-    """For each variant what is no part of a step: start, staging, evaluation, checkpoint; the use of CPUs; energy."""
+    """For each variant what is not part of a step: start, staging, evaluation, checkpoint; CPU use; energy."""
     headers = ["nodes", "init s", "staging s", "GB/s", "evaluation s", "checkpoint s", "CPU use", "lowest"]
     headers += ["J/sample", "energy"]
     sheets = []
@@ -164,7 +164,7 @@ def beside_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
 
 
 def solution_sheets(found: Mapping[str, Sequence[Solution]]) -> list[Sheet]:
-    """For each variant what one training to the target takes on every size; GPU-hours where nodes have GPUs."""
+    """For each variant what one training to the target takes on every size, with GPU-hours if nodes have GPUs."""
     gpus = any(each.gpu_hours is not None for members in found.values() for each in members)
     headers = ["nodes", "batch", "epochs (95 %)", "time", "node-hours (95 %)", "GPU-hours" if gpus else "core-hours"]
     sheets = []
@@ -181,7 +181,7 @@ def solution_sheets(found: Mapping[str, Sequence[Solution]]) -> list[Sheet]:
 
 
 def grouped(rows: Sequence[PointResult]) -> dict[str, list[PointResult]]:
-    """The rows of each variant in the order of the study, smallest first; those without runs too."""
+    """The rows of each variant in the order of the study, smallest first, including those without runs."""
     found: dict[str, list[PointResult]] = {}
     for row in rows:
         found.setdefault(row.variant, []).append(row)
@@ -189,18 +189,18 @@ def grouped(rows: Sequence[PointResult]) -> dict[str, list[PointResult]]:
 
 
 def middle(row: PointResult, name: str) -> float | None:
-    """The median over repeats; unset where no repeat knows the figure."""
+    """The median over repeats; ``None`` if no repeat has the figure."""
     found = row.middle(name)
     return None if name in NEVER_ZERO and not found else found
 
 
 def parts(row: PointResult) -> dict[str, float]:
-    """Seconds of every part of a step that is known, medians over repeats; a step is shown as their sum."""
+    """Seconds of every known part of a step, medians over repeats; a step is shown as their sum."""
     return {phase: seconds for phase in STEP_PARTS if (seconds := row.middle(phase)) is not None}
 
 
 def planned(row: PointResult) -> int:
-    """Repeats that were asked for."""
+    """Number of repeats that were requested."""
     return len(row.runs) + len(row.failed) + row.left
 
 
@@ -226,7 +226,7 @@ def nodes_words(count: int) -> str:
 
 
 def repeat_lines(rows: Sequence[PointResult]) -> list[str]:
-    """Repeats that failed, with the reason, and those that are still to be run, in the order of the table."""
+    """Repeats that failed, with the reason, and those that are left to run, in the order of the table."""
     found = []
     for members in grouped(rows).values():
         for row in members:
@@ -239,7 +239,7 @@ def repeat_lines(rows: Sequence[PointResult]) -> list[str]:
 
 
 def energy_lines(rows: Sequence[PointResult]) -> list[str]:
-    """Where the energy was read, or why there is none; with the points where repeats differ in that."""
+    """Where the energy was read, or why there is none; with the points of each if there are several answers."""
     said: dict[str, list[str]] = {}
     for members in by_variant(rows).values():
         for row in members:
@@ -253,7 +253,7 @@ def energy_lines(rows: Sequence[PointResult]) -> list[str]:
 
 
 def device_lines(rows: Sequence[PointResult]) -> list[str]:
-    """Why the busy time of accelerators is not known, with the sizes where it is not."""
+    """Why the busy time of accelerators is not known, with the sizes that lack it."""
     said: dict[str, list[str]] = {}
     for members in by_variant(rows).values():
         for row in members:
@@ -263,7 +263,7 @@ def device_lines(rows: Sequence[PointResult]) -> list[str]:
 
 
 def slow_lines(rows: Sequence[PointResult]) -> list[str]:
-    """Every node that was slower than the others, and in how many repeats it was."""
+    """Every node that was slower than the others, and in how many repeats."""
     found = []
     for members in by_variant(rows).values():
         for row in members:
@@ -273,7 +273,7 @@ def slow_lines(rows: Sequence[PointResult]) -> list[str]:
 
 
 def results_frame(rows: Sequence[PointResult]) -> pd.DataFrame:
-    """A record per repeat that is done or failed, with every figure; what is not known is not-a-number."""
+    """A record per repeat that is done or failed, with every figure; unknown figures are not-a-number."""
     records: list[dict[str, Any]] = []
     firsts = {variant: members[0] for variant, members in by_variant(rows).items()}
     for members in grouped(rows).values():
@@ -296,7 +296,7 @@ def wrapped(lines: Sequence[str]) -> list[str]:
 
 
 def _figures(run: RepeatResult) -> dict[str, Any]:
-    """Every figure of a repeat under its name with its unit."""
+    """Every figure of a repeat by its name, which has its unit."""
     found: dict[str, Any] = {}
     for name in (each.name for each in fields(RepeatResult)):
         value = getattr(run, name)
@@ -325,7 +325,7 @@ def _figures(run: RepeatResult) -> dict[str, Any]:
 
 
 def _busy(row: PointResult) -> list[str]:
-    """The median over ranks and the lowest of any rank, as the repeats have them that were measured."""
+    """The median over ranks and the lowest of any rank, from the repeats that measured them."""
     known = [run.device_busy for run in row.runs if run.device_busy]
     if not known:
         return ["not measured", "not measured"]

@@ -1,7 +1,7 @@
 """Time and cost to solution: the throughput of a scaling study times the epochs of a convergence study.
 
-The study measures steps and not whole trainings, whose epochs depend on the batch alone (``hpcbench.study.fit``). What
-one training takes is epochs(B) passes over the training set, and staging and start as they were measured.
+The study measures steps and not whole trainings, whose epochs depend on the batch alone (``hpcbench.study.fit``). One
+training takes epochs(B) passes over the training set, plus staging and start as measured.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Solution:
-    """One training to the target, on one size. Where several instances train at the same time (throughput mode), times
+    """One training to the target, on one size. If several instances train at the same time (throughput mode), times
     are those of one and of all, and hours are those of one: what a trained model costs."""
 
     nodes: int
-    """Of all instances."""
+    """Nodes of all instances."""
     instances: int
     global_batch_size: int
     epochs: float
     epochs_interval: Interval
-    """95 %, of the mean epochs to target; not-a-number, and so the other intervals, where the study has none."""
+    """95 % interval of the mean epochs to target; like the other intervals, not-a-number if the study has none."""
     time_s: float
     time_interval: Interval
-    """From the fewest epochs of their interval at the fastest repeat to the most at the slowest: 95 % and more."""
+    """From the fewest epochs of the interval at the fastest repeat to the most at the slowest: 95 % or more."""
     node_hours: float
     node_hours_interval: Interval
     core_hours: float | None
-    """Unset where the site does not say how many cores a node has; GPUs likewise."""
+    """Unset if the site does not say how many cores a node has; likewise for GPUs."""
     gpu_hours: float | None
     extrapolated: bool
-    """The batch is outside of those that the epochs were fitted to."""
+    """Whether the batch is outside the range to which the epochs were fitted."""
 
 
 def solutions(
@@ -46,8 +46,8 @@ def solutions(
 ) -> list[Solution]:
     """What a training takes on each size of one variant that has figures, smallest first.
 
-    ``train_samples`` are those of an epoch. Evaluations count where their number is given, checkpoints never. Of a fit
-    without numbers (too few batches) there are none.
+    ``train_samples`` are those of an epoch. Evaluations count if their number is given, checkpoints never. The list is
+    empty for a fit without numbers (too few batches).
     """
     if math.isnan(fit.e_min):
         return []
@@ -56,23 +56,23 @@ def solutions(
 
 
 def cheapest(found: Sequence[Solution]) -> Solution:
-    """The one of fewest node-hours, among equals the fastest. There is at least one."""
+    """The solution with the fewest node-hours, among equals the fastest. ``found`` has at least one."""
     return min(found, key=lambda each: (each.node_hours, each.time_s))
 
 
 def fastest(found: Sequence[Solution]) -> Solution:
-    """The one of least time, among equals the cheapest. There is at least one."""
+    """The solution with the least time, among equals the cheapest. ``found`` has at least one."""
     return min(found, key=lambda each: (each.time_s, each.node_hours))
 
 
 def run_s(row: PointResult, samples: float, evaluations: float = 0.0) -> float:
-    """Seconds of a run of ``samples`` by one instance, with its staging and start: medians over the row's repeats."""
+    """Seconds of a run of ``samples`` by one instance, including staging and start: medians over the row's repeats."""
     besides = sum(row.middle(name) or 0.0 for name in ("staging_s", "init_s"))
     return samples / instance_rate(row) + evaluations * (row.middle("evaluation_s") or 0.0) + besides
 
 
 def node_hours(row: PointResult, seconds: float) -> float:
-    """What ``seconds`` of the row's nodes cost, per instance."""
+    """Node-hours that ``seconds`` of the row's nodes cost, per instance."""
     return row.nodes * seconds / HOUR_S / row.instances
 
 

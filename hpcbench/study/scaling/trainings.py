@@ -1,8 +1,8 @@
 """How long one whole training is on each size of each variant, in epochs, samples and evaluations.
 
-A scaling study mostly measures some steps. The length of a training comes from a convergence study, from trainings to
-the target, or else is what the preset allows at most. Every variant has its own: its settings may change the training
-samples, the epochs, or the optimizer.
+A scaling study usually measures a number of steps. The length of a training comes from a convergence study, from
+trainings to the target, or otherwise is the most that the preset allows. Every variant has its own: its settings may
+change the training samples, the epochs, or the optimizer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Training:
     """Training samples over all epochs."""
     evaluations: float
     basis: str = ""
-    """What the length rests on."""
+    """What the length is based on."""
 
 
 Size = tuple[str, int]
@@ -38,10 +38,10 @@ def trainings(
     rows: Mapping[str, Sequence[PointResult]], found: Mapping[str, Sequence[Solution]],
     configs: Mapping[str, RunConfig], *, to_target: bool,
 ) -> dict[Size, Training]:  # fmt: skip
-    """Variant by variant the length of a training on each size that has figures.
+    """The length of a training on each size that has figures, variant by variant.
 
-    ``found`` are the times to solution where there is a convergence study, ``configs`` what the runs of each variant
-    are configured with. ``to_target``: the runs of the study are whole trainings.
+    ``found`` has the times to solution if there is a convergence study, ``configs`` the configuration of each variant's
+    runs. ``to_target``: the runs of the study are whole trainings.
     """
     lengths: dict[Size, Training] = {}
     for variant, members in rows.items():

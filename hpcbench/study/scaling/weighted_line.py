@@ -1,4 +1,4 @@
-"""A straight line through repeats that scatter by a part of their mean, and whether their means lie on it."""
+"""Fits a straight line to repeats that scatter by a part of their mean, and tests whether their means lie on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Interval = tuple[float, float]
 
 CONFIDENCE = 0.95
 MISFIT = 0.05
-"""Level of the test for lack of fit: means that miss the line this improbably are said to."""
+"""Level of the test for lack of fit: means whose p-value is below this are said to miss the line."""
 SURE = 1e4
 """A noncentrality that no test misses; SciPy's distribution fails at much larger ones."""
 
@@ -24,7 +24,7 @@ SURE = 1e4
 class Line:
     """A weighted straight line: intercept and slope, their covariance, and the degrees of freedom of its error.
 
-    Beside it the mean of its observations, which is the fit where there is no slope, and the variance of the mean.
+    Also the mean of its observations, which is the fit if there is no slope, and the variance of the mean.
     """
 
     coefficients: Floats
@@ -35,7 +35,7 @@ class Line:
 
 
 def fit_line(batch: Floats, taken: Floats) -> Line:
-    """Least squares with weights 1 / fitted^2, the fit repeated until its weights are its own."""
+    """Least squares with weights 1 / fitted^2, repeated until the weights are those of the fit itself."""
     scale = batch.max()
     design = np.stack([np.ones_like(batch), batch / scale], axis=1)
     fitted = np.array([taken[batch == size].mean() for size in batch])
@@ -54,11 +54,11 @@ def fit_line(batch: Floats, taken: Floats) -> Line:
 
 
 def lack_of_fit(batch: Floats, taken: Floats, line: Line) -> float:
-    """The p value of the F test of the batches' means about the line against the scatter within batches.
+    """The p-value of the F test of the batches' means about the line against the scatter within batches.
 
-    Not-a-number where no batch has two runs. The test is that for lack of fit against pure error (Draper and Smith,
-    "Applied Regression Analysis", 3rd edition, 1998, section 2.1), with the weights of the fit; exact for normal
-    scatter by one part of the mean at all batches, but for the weights, which are the fit's and so estimates.
+    Not-a-number if no batch has two runs. The test is that for lack of fit against pure error (Draper and Smith,
+    "Applied Regression Analysis", 3rd edition, 1998, section 2.1), with the weights of the fit. It is exact for normal
+    scatter by the same part of the mean at all batches, except that the weights, which are the fit's, are estimates.
     """
     distinct, group = np.unique(batch, return_inverse=True)
     pure, freedom = pure_error(batch, taken, line)
@@ -75,7 +75,7 @@ def lack_of_fit(batch: Floats, taken: Floats, line: Line) -> float:
 def pure_error(batch: Floats, taken: Floats, line: Line) -> tuple[float, int]:
     """The variance of runs at one batch as a part of the line's square, and its degrees of freedom.
 
-    Not-a-number where these are none.
+    The variance is not-a-number if there are no degrees of freedom.
     """
     distinct, group = np.unique(batch, return_inverse=True)
     freedom = len(batch) - len(distinct)
@@ -85,10 +85,10 @@ def pure_error(batch: Floats, taken: Floats, line: Line) -> tuple[float, int]:
 
 
 def power(batch: Floats, taken: Floats, line: Line, shifts: Floats) -> float:
-    """How often ``lack_of_fit`` is below ``MISFIT`` where the batches' means are off by ``shifts``.
+    """How often ``lack_of_fit`` is below ``MISFIT`` if the batches' means are off by ``shifts``.
 
-    ``shifts`` are parts of the line, one a run; what of them another line takes up is no lack of fit. The scatter is
-    taken to be that of these runs. By the noncentral F distribution; 0 where there is no test.
+    ``shifts`` are parts of the line, one per run; the part of them that another line absorbs is not a lack of fit. The
+    scatter is taken to be that of these runs. Uses the noncentral F distribution; 0 if there is no test.
     """
     pure, freedom = pure_error(batch, taken, line)
     if not freedom:

@@ -2,10 +2,10 @@
 
 The function is ``function(name: str, data: memoryview) -> list[tuple[str, bytes-like]]``: it gets the relative name and
 the whole content of a file (a view that is only valid during the call and must not be changed) and returns the files
-that it becomes. It is called by several threads at a time. Three attributes of it are used where they are there:
+that it becomes. Several threads call it at the same time. Three attributes of it are used if they exist:
 ``function.expansion``, the bytes out per byte in (1.0), for the check of free space; ``function.names``, a function
-from a name to the list of output names, by which clashes are found before anything is moved; and ``function.suffixes``,
-how the names end that it is for, which ``--plain auto`` needs.
+from a name to the list of output names, to find clashes before anything is moved; and ``function.suffixes``,
+the endings of the names that it is for, which ``--plain auto`` needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Application(WholeTransform):
 
     @classmethod
     def find(cls, module: str, function: str) -> Application:
-        """The transform ``module:function``. Raises ``InputError`` where one of them is missing."""
+        """The transform ``module:function``. Raises ``InputError`` if either is missing."""
         called = f"{module}:{function}"
         try:
             found = importlib.import_module(module)
@@ -39,7 +39,7 @@ class Application(WholeTransform):
         return cls(called, getattr(found, function))
 
     def names(self, name: str) -> list[str]:
-        """What ``function.names`` says; empty where there is none."""
+        """What ``function.names`` returns; empty if there is none."""
         names = getattr(self.function, "names", None)
         return [] if names is None else list(names(name))
 

@@ -1,7 +1,7 @@
 """Transform ``tfrecord-index``: a TFRecord passes through, and the index that DALI's reader needs lands beside it.
 
-The index of ``a.tfrecord`` is ``a.tfrecord.idx``: a line ``offset size`` for each record, both in bytes and with the
-framing in them, as DALI's ``tfrecord2idx`` writes it. Both CRC32C values of every record are verified on the way.
+The index of ``a.tfrecord`` is ``a.tfrecord.idx``: a line ``offset size`` for each record, both in bytes and including
+the framing, as DALI's ``tfrecord2idx`` writes it. Both CRC32C values of every record are verified on the way.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from staging.landing.transform.options import Options, refuse_unknown
 from staging.storage.destination_folder import DestinationFolder
 
 SUFFIX = ".idx"
-LINE_BYTES = 24  # of a record in an index, in the middle
+LINE_BYTES = 24  # typical size of a record's line in an index
 LEAST_RECORD = 4096  # bytes, for the estimate of an index
 
 
 class RecordScanner:
-    """Finds the records of a TFRecord that comes in pieces, without holding any."""
+    """Finds the records of a TFRecord that arrives in pieces, without holding any."""
 
     def __init__(self, name: str) -> None:
         self.records: list[tuple[int, int]] = []
         """Offset and size of each complete record, framing included."""
         self._name = name
-        self._offset = 0  # of the record at hand
+        self._offset = 0  # of the current record
         self._frame = bytearray()
-        self._payload: int | None = None  # bytes of the payload at hand that are yet to come; None: in the header
+        self._payload: int | None = None  # bytes of the current payload still to come; None: in the header
         self._length = 0
         self._crc = 0
 
     def feed(self, data: memoryview) -> None:
-        """Take the next bytes. Raises ``DataError`` with number and offset for a record that is damaged."""
+        """Take the next bytes. Raises ``DataError`` with number and offset of a damaged record."""
         while len(data):
             if self._payload:
                 part = data[: self._payload]
@@ -46,7 +46,7 @@ class RecordScanner:
             data = data[len(part) :]
 
     def finish(self) -> list[tuple[int, int]]:
-        """All bytes have come: the records. Raises ``DataError`` for a file that is cut short or empty."""
+        """All bytes have arrived: return the records. Raises ``DataError`` for a file that is cut short or empty."""
         if self._frame or self._payload is not None:
             raise DataError(self._name, f"{self._where()} is cut short", AGAIN)
         if not self.records:
@@ -81,7 +81,7 @@ class RecordScanner:
 
 
 def scan_records(name: str, data: memoryview) -> list[tuple[int, int]]:
-    """Offset and size of each record of a TFRecord in memory; ``DataError`` naming ``name`` where one is damaged."""
+    """Offset and size of each record of a TFRecord in memory; ``DataError`` naming ``name`` if one is damaged."""
     scanner = RecordScanner(name)
     scanner.feed(data)
     return scanner.finish()
@@ -99,7 +99,7 @@ class TFRecordIndex:
 
     @classmethod
     def from_options(cls, options: Options) -> TFRecordIndex:
-        """From the options behind the transform's name."""
+        """The transform, which takes no options after its name."""
         refuse_unknown("tfrecord-index", options)
         return cls()
 
@@ -108,7 +108,7 @@ class TFRecordIndex:
         return [name, name + SUFFIX]
 
     def sinks(self, inner: SinkMaker) -> SinkMaker:
-        """Sinks that pass on to ``inner`` and write the index to it."""
+        """Sinks that pass data on to ``inner`` and write the index to it."""
         return _IndexSinkMaker(inner)
 
 

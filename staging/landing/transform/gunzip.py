@@ -16,15 +16,15 @@ from staging.storage.destination_folder import DestinationFolder
 WHOLE_BYTES = 64 << 20
 """Compressed size above which a file is decompressed in pieces, by zlib."""
 PLAIN_BYTES = 1 << 30
-"""The same for the size that the file's trailer says."""
+"""The same limit for the size that the file's trailer states."""
 LEAVE = "leave it out (--exclude), or as it is (--plain NAME; auto for all that end otherwise)"
-"""What can be done about a file that is none for a transform."""
+"""What to do about a file that a transform is not for."""
 EXPANSION = 6
-"""The estimate for bytes out per byte in: published CosmoFlow samples, 16.8 MB each, expand 5.8 times."""
+"""The estimated bytes out per byte in: published CosmoFlow samples, 16.8 MB each, expand 5.8 times."""
 
 
 class Gunzip(WholeTransform):
-    """Decompresses; ``.gz`` is dropped from the name. Option ``expansion``: bytes out per byte in, for the space."""
+    """Decompresses, and drops ``.gz`` from the name. Option ``expansion``: bytes out per byte in, for the space."""
 
     suffixes = (".gz", ".tfrecord", ".tfrecords")
 
@@ -33,7 +33,7 @@ class Gunzip(WholeTransform):
 
     @classmethod
     def from_options(cls, options: Options) -> Gunzip:
-        """From the options behind the transform's name."""
+        """The transform with the options after its name."""
         refuse_unknown("gunzip", options, ["expansion"])
         return cls(positive("gunzip", options, "expansion", EXPANSION))
 
@@ -48,7 +48,7 @@ class Gunzip(WholeTransform):
     def convert(self, name: str, data: memoryview) -> list[Output]:
         """The decompressed content. Raises ``DataError`` unless ``data`` is sound gzip to its end.
 
-        Of more than ``PLAIN_BYTES`` it raises ``TooLargeError``, whatever the trailer says.
+        Content of more than ``PLAIN_BYTES`` raises ``TooLargeError``, whatever the trailer says.
         """
         refuse_plain(name, data)
         return [(without_gz(name), [gunzip(data, name, PLAIN_BYTES)])]
@@ -64,7 +64,7 @@ def without_gz(name: str) -> str:
 
 
 def refuse_plain(name: str, data: memoryview) -> None:
-    """Raise ``DataError`` where ``data`` does not start as gzip does."""
+    """Raise ``DataError`` if ``data`` does not start like gzip."""
     if data[:2] != MAGIC:
         raise DataError(name, "is not gzip", LEAVE)
 
@@ -80,13 +80,13 @@ class _GunzipSinkMaker(WholeSinkMaker):
 
 
 class _GunzipSink(WholeSink):
-    """Goes over to pieces where the trailer says that the content is too large for memory."""
+    """Switches to pieces if the trailer says that the content is too large for memory."""
 
     _maker: _GunzipSinkMaker
 
     def _convert(self, data: memoryview) -> None:
         if int.from_bytes(data[-4:], "little") <= PLAIN_BYTES:
-            # Of several members the trailer says the size of the last one only.
+            # With several members, the trailer gives the size of the last one only.
             with suppress(TooLargeError):
                 super()._convert(data)
                 return

@@ -1,9 +1,9 @@
 """Transform ``hdf5-to-npy``: datasets of an HDF5 file become npy files; nothing is written in between.
 
 ``hdf5-to-npy:data=climate/data@float32,label=climate/labels_0@uint8`` is the default, for DeepCAM: each option is a
-part of the sample, the dataset that holds it, and, where its type shall be another, that type. ``data-X.h5`` becomes
-``data-X.npy`` and ``label-X.npy``, the npy form of that dataset; any other ``X.h5`` ``X_data.npy`` and
-``X_label.npy``. A file that is named like the option ``keep`` (``stats.h5``, a shell pattern) lands as it is.
+part of the sample, the dataset that holds it, and the new type if its type is to change. ``data-X.h5`` becomes
+``data-X.npy`` and ``label-X.npy``, the npy form of that dataset; any other ``X.h5`` becomes ``X_data.npy`` and
+``X_label.npy``. A file whose name matches the option ``keep`` (``stats.h5``, a shell pattern) lands as it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ USE_IN_PLACE = 0x2 | 0x4  # H5LT_FILE_IMAGE_DONT_COPY and _DONT_RELEASE, of HDF5
 
 
 class HDF5ToNpy(WholeTransform):
-    """Each of ``parts`` (its name: dataset, or dataset@dtype) as an npy file; files like ``keep`` land as they are."""
+    """Each of ``parts`` (its name: dataset, or dataset@dtype) as an npy file; files that match ``keep`` land as is."""
 
     suffixes = SUFFIXES
 
@@ -43,7 +43,7 @@ class HDF5ToNpy(WholeTransform):
 
     @classmethod
     def from_options(cls, options: Options) -> HDF5ToNpy:
-        """From the options behind the transform's name: parts of a sample, and ``keep``."""
+        """The transform with the options after its name: parts of a sample, and ``keep``."""
         parts = {key: value for key, value in options.items() if key != "keep"}
         return cls(parts or DEEPCAM, options.get("keep", KEPT))
 
@@ -58,11 +58,11 @@ class HDF5ToNpy(WholeTransform):
         return [f"{folder}{slash}{stem}_{part}.npy" for part in self.parts]
 
     def output_bytes(self, name: str, size: int) -> int:
-        """The size: what the other datasets took makes room for the headers."""
+        """The size of the file: the space of its other datasets makes room for the headers."""
         return size
 
     def convert(self, name: str, data: memoryview) -> list[Output]:
-        """The arrays; a plain dataset is a view of ``data``. Raises ``DataError`` where one is not as said."""
+        """The arrays; a plain dataset is a view of ``data``. Raises ``DataError`` if one is not as stated."""
         names = self.names(name)
         if names == [name]:
             return [(name, [data])]
@@ -110,7 +110,7 @@ def _read(name: str, file: h5py.File, key: str, dtype: np.dtype[Any] | None, dat
 
 
 def _cast(name: str, key: str, stored: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """``stored`` as ``dtype``; integers must stay what they are, floating point may be rounded."""
+    """``stored`` as ``dtype``; integers must keep their values, floating point may be rounded."""
     with np.errstate(invalid="ignore", over="ignore"):
         cast = stored.astype(dtype)
     if dtype.kind != "f" and (cast != stored).any():

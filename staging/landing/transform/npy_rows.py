@@ -1,6 +1,6 @@
-"""Transform ``npy-rows``: of an npy array only some rows of its first dimension land, as an npy array of these.
+"""Transform ``npy-rows``: only some rows of the first dimension of an npy array land, as an npy array of these.
 
-For samples that ranks share, where a node needs no more than its part of each. Nothing is held but the header.
+For samples that ranks share, if a node needs no more than its part of each. Only the header is held in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AGAIN = "copy it again, or remove it from the set"
 
 
 class NpyRows:
-    """Rows ``first`` to before ``stop`` of arrays of ``of`` rows; other files than those named ``names`` stay whole."""
+    """Rows ``first`` to before ``stop`` of arrays of ``of`` rows; files that do not match ``names`` stay whole."""
 
     suffixes = (".npy",)
 
@@ -33,7 +33,7 @@ class NpyRows:
 
     @classmethod
     def from_options(cls, options: Options) -> NpyRows:
-        """From the options behind the transform's name."""
+        """The transform with the options after its name."""
         refuse_unknown(NAME, options, ["first", "stop", "of", "names"])
         for key in ("first", "stop", "of"):
             if not options.get(key, "").isdecimal():
@@ -82,11 +82,11 @@ class _RowsSink:
         self._head = bytearray()
         self._sink: Sink | None = None
         self._start = self._stop = self._end = 0
-        """Bytes of the data: where kept rows start and stop, and where all end."""
+        """Byte offsets in the data: where the kept rows start and stop, and where all rows end."""
         self._seen = 0
 
     def write(self, data: memoryview) -> None:
-        """Pass on what is of the rows that are kept."""
+        """Pass on the bytes of the rows that are kept."""
         if self._sink is None:
             self._head += data
             data = self._open()
@@ -97,7 +97,7 @@ class _RowsSink:
             self._seen += len(data)
 
     def close(self) -> list[Landed]:
-        """Put the rows under the name of the array, if it was complete."""
+        """Give the rows the name of the array, if it was complete."""
         if self._sink is None:
             raise DataError(self._name, "is no npy file, or ends within its header", AGAIN)
         if self._seen != self._end:
@@ -110,7 +110,7 @@ class _RowsSink:
             self._sink.abandon()
 
     def _open(self) -> memoryview:
-        """Open the sink for the rows as soon as the header is there; returns the data behind it."""
+        """Open the sink for the rows as soon as the header is there; returns the data after it."""
         found = parse_header(bytes(self._head[:MOST_HEADER_BYTES]), self._name)
         if found is None:
             if len(self._head) >= MOST_HEADER_BYTES:

@@ -1,4 +1,4 @@
-"""The options behind a transform's name: ``name:option=value,option=value``."""
+"""The options after a transform's name: ``name:option=value,option=value``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Options = dict[str, str]
 
 
 def parse_options(step: str, text: str) -> Options:
-    """The options in ``text``, in order. Raises ``InputError`` for one without a value, and for one said twice."""
+    """The options in ``text``, in order. Raises ``InputError`` for one without a value, and for one given twice."""
     options: Options = {}
     for part in text.split(",") if text else []:
         key, _, value = part.partition("=")
@@ -23,7 +23,7 @@ def parse_options(step: str, text: str) -> Options:
 
 
 def refuse_unknown(transform: str, options: Iterable[str], known: Iterable[str] = ()) -> None:
-    """Raise ``InputError`` for an option that ``transform`` has not."""
+    """Raise ``InputError`` for an option that ``transform`` does not have."""
     for key in options:
         if key not in known:
             choice = f"it has {', '.join(known)}" if known else "it has none"

@@ -1,4 +1,4 @@
-"""Decompresses gzip, xz and bzip2 in pieces into another sink; memory stays at a few MiB whatever the file's size."""
+"""Decompresses gzip, xz and bzip2 in pieces into another sink; memory stays at a few MiB for any file size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from staging.landing.sinks import Landed, Sink
 INPUT_BYTES = 1 << 14  # deflate makes at most 1032 times as much of it
 OUTPUT_BYTES = 1 << 20
 XZ_BYTES = 96 << 20
-"""Memory for a dictionary, which a header may claim to be of 4 GiB; that of ``xz -9`` takes 65 MiB."""
+"""Memory for a dictionary, which a header may claim to take 4 GiB; that of ``xz -9`` takes 65 MiB."""
 AGAIN = "copy it again"
 
 Decoder = Any
@@ -32,7 +32,7 @@ DAMAGE = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
 class DecompressSink:
     """Decompresses all members of an entry into ``inner``, their checksums verified by the library.
 
-    Raises ``DataError`` naming ``name`` and a byte offset when the data is not of ``kind``, damaged, cut short, or
+    Raises ``DataError`` naming ``name`` and a byte offset if the data are not of ``kind``, damaged, cut short, or
     followed by something else.
     """
 
@@ -43,7 +43,7 @@ class DecompressSink:
         self._offset = 0
 
     def write(self, data: memoryview) -> None:
-        """Decompress ``data`` and write on what comes out."""
+        """Decompress ``data`` and pass on the output."""
         for start in range(0, len(data), INPUT_BYTES):
             rest = data[start : start + INPUT_BYTES]
             while len(rest):
@@ -60,7 +60,7 @@ class DecompressSink:
         self._inner.abandon()
 
     def _decode(self, data: memoryview) -> memoryview:
-        """Feed ``data`` to the member it belongs to, and return what lies behind that member's end."""
+        """Feed ``data`` to the member it belongs to, and return what follows the end of that member."""
         if self._decoder is None:
             self._refuse_other(data)
         decoder = self._decoder = self._decoder or DECODERS[self._kind]()

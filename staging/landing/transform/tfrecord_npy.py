@@ -1,8 +1,8 @@
 """Transform ``tfrecord-to-npy``: a CosmoFlow sample becomes ``<stem>_data.npy`` and ``<stem>_label.npy``.
 
 The TFRecord, plain or gzip, holds one ``tf.train.Example`` with ``x``, the raw little-endian int16 of an array
-(S, S, S, C), and ``y``, float32. It says neither S nor C: C is the option ``channels`` (4, as published) and S is the
-cube root of what is left, or the option ``size``. The file's name says neither.
+(S, S, S, C), and ``y``, float32. It gives neither S nor C: C is the option ``channels`` (4, as published) and S is the
+cube root of what is left, or the option ``size``. The file's name gives neither.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from staging.landing.transform.options import Options, positive, refuse_unknown
 from staging.landing.transform.whole import Output, WholeTransform
 
 CHECK = "check that it is a CosmoFlow TFRecord"
-FRAME_BYTES = 1024  # what framing, feature names and the label take at most, for the estimate of space
+FRAME_BYTES = 1024  # the most that framing, feature names and the label take, for the estimate of space
 NPY_HEADERS = 2 * 128
 
 
@@ -35,29 +35,29 @@ class TFRecordToNpy(WholeTransform):
 
     @classmethod
     def from_options(cls, options: Options) -> TFRecordToNpy:
-        """From the options behind the transform's name."""
+        """The transform with the options after its name."""
         refuse_unknown("tfrecord-to-npy", options, ["channels", "size"])
         size = positive("tfrecord-to-npy", options, "size", 1) if "size" in options else 0
         return cls(positive("tfrecord-to-npy", options, "channels", 4), size)
 
     def names(self, name: str) -> list[str]:
-        """``<stem>_data.npy`` and ``<stem>_label.npy``; ``.gz`` and ``.tfrecord`` are not of the stem."""
+        """``<stem>_data.npy`` and ``<stem>_label.npy``; ``.gz`` and ``.tfrecord`` are not part of the stem."""
         stem = without_gz(name)
         for suffix in (".tfrecord", ".tfrecords"):
             stem = stem.removesuffix(suffix)
         return [f"{stem}_data.npy", f"{stem}_label.npy"]
 
     def output_bytes(self, name: str, size: int) -> int:
-        """The size where it is that of a plain sample, else that of a gzip one times the expected expansion.
+        """The size if it is that of a plain sample, or else, for a gzip one, the size times the expected expansion.
 
-        Headers of the arrays come to it.
+        The headers of the arrays are added.
         """
         side = int((max(size, 0) / (2 * self.channels)) ** (1 / 3) + 1e-6)
         plain = 0 < size - 2 * self.channels * side**3 <= FRAME_BYTES
         return (size if plain else size * EXPANSION) + NPY_HEADERS
 
     def convert(self, name: str, data: memoryview) -> list[Output]:
-        """Both arrays; the counts are a view of the record. Raises ``DataError`` where the record is anything else."""
+        """Both arrays; the counts are a view of the record. Raises ``DataError`` if the record is anything else."""
         most = 2 * self.channels * self.size**3 + ROOM if self.size else MOST_BYTES
         plain = memoryview(gunzip(data, name, most)) if data[:2] == MAGIC else data
         records = self._records(name, plain)
@@ -78,7 +78,7 @@ class TFRecordToNpy(WholeTransform):
         ]
 
     def _records(self, name: str, plain: memoryview) -> list[tuple[int, int]]:
-        """Where its records are; what is none by its name, too, is named with what to do with such files."""
+        """Where its records are; if the name is not a TFRecord's either, the error says what to do with such files."""
         try:
             return scan_records(name, plain)
         except DataError as error:

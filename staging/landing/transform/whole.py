@@ -1,4 +1,4 @@
-"""Transforms that need the whole content of a file: it is held in memory, converted, and written as files."""
+"""Transforms that need the whole content of a file: they hold it in memory, convert it, and write it as files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WholeTransform(ABC):
     """A transform of whole files. A subclass says what comes out; ``sinks`` does the rest."""
 
     suffixes: tuple[str, ...] = ()
-    """How the names end of the files that it is for; empty where it does not say."""
+    """The endings of the file names that it is for; empty if it does not say."""
 
     @abstractmethod
     def names(self, name: str) -> list[str]:
@@ -34,7 +34,7 @@ class WholeTransform(ABC):
 
     @abstractmethod
     def convert(self, name: str, data: memoryview) -> list[Output]:
-        """The outputs for the content ``data``; they may be views of it. Raises ``DataError`` where it does not fit."""
+        """The outputs for the content ``data``; they may be views of it. Raises ``DataError`` if it does not fit."""
 
     def sinks(self, inner: SinkMaker) -> SinkMaker:
         """A maker of sinks that hold, convert, and write to sinks of ``inner``."""
@@ -49,7 +49,7 @@ class WholeSinkMaker:
         self.inner = inner
 
     def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
-        """A sink that holds ``size`` bytes; ``DataError`` where these are too many."""
+        """A sink that holds ``size`` bytes. Raises ``DataError`` if these are too many."""
         if size > HELD_BYTES:
             raise _too_large(name, size)
         return WholeSink(self, destination, name, size, mtime_ns, source or name)
@@ -57,7 +57,7 @@ class WholeSinkMaker:
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         """What ``inner`` makes of the outputs.
 
-        How the bytes are divided is not known. One output with all but a byte of each other takes the most blocks.
+        How the bytes are divided is not known. One output with all bytes but one for each other takes the most blocks.
         """
         first, *others = self.transform.names(name) or [name]
         found = self.inner.estimate(first, self.transform.output_bytes(name, size))
@@ -65,7 +65,7 @@ class WholeSinkMaker:
 
 
 class WholeSink:
-    """Converts as soon as the last byte has come, without a copy where all come at once; ``close`` renames."""
+    """Converts as soon as the last byte arrives, without a copy if all arrive at once; ``close`` renames."""
 
     def __init__(
         self, maker: WholeSinkMaker, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str
@@ -77,7 +77,7 @@ class WholeSink:
         self._sinks: list[Sink] = []
 
     def write(self, data: memoryview) -> None:
-        """Hold ``data``, and convert when all is there."""
+        """Hold ``data``, and convert when everything is there."""
         if not self._held and len(data) == self._size:
             self._convert(data)
             return
@@ -88,7 +88,7 @@ class WholeSink:
             self._convert(memoryview(self._held))
 
     def close(self) -> list[Landed]:
-        """Put the outputs under their names."""
+        """Give the outputs their names."""
         if not self._converted:
             self._convert(memoryview(self._held))
         return [landed for sink in self._sinks for landed in sink.close()]
@@ -117,7 +117,7 @@ class WholeSink:
 
 
 def byte_view(part: Any) -> memoryview:
-    """A view of a buffer's bytes, whatever its items are."""
+    """A view of a buffer's bytes, whatever the type of its items."""
     view = memoryview(part)
     return view.cast("B") if view.nbytes else memoryview(b"")
 

@@ -105,8 +105,12 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="large files: stored when the system wants; at once; at once and out of memory; as probed (default)",
     )
-    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="only matches; repeatable")
-    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="omit matches; repeatable")
+    parser.add_argument(
+        "--include", action="append", default=[], metavar="PATTERN", help="stage only names that match; repeatable"
+    )
+    parser.add_argument(
+        "--exclude", action="append", default=[], metavar="PATTERN", help="leave out names that match; repeatable"
+    )
     add_whole(parser, "--first", 1, MOST_FILES, "only the first N files by name")
     parser.add_argument("--follow-links", action="store_true", help="treat links to folders as folders")
     parser.add_argument("--hidden", action="store_true", help="take names that begin with a dot, too")

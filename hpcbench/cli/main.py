@@ -95,7 +95,7 @@ def problem_of_name(error: OSError | RuntimeError) -> str:
 def dispatch(tokens: list[str]) -> int:
     """Hand the command line to its command."""
     if not tokens or tokens[0] in ("-h", "--help", "help"):
-        print(HEADER + "\n".join(f"  {name:11} {command(name).HELP}" for name in COMMANDS) + "\n" + FOOTER, end="")
+        print(HEADER + "\n".join(f"  {name:12} {command(name).HELP}" for name in COMMANDS) + "\n" + FOOTER, end="")
         return 0
     if tokens[0] == "--version":
         print(f"hpcbench {__version__}")

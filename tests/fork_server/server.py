@@ -6,6 +6,7 @@ import array
 import contextlib
 import ctypes
 import fcntl
+import gc
 import importlib
 import json
 import os
@@ -139,6 +140,8 @@ def main(descriptor: int) -> None:
         importlib.import_module(name)
     style.svg = lambda figure, name: "<svg></svg>"  # drawing takes longer than a short run
     pause_before_each_batch()
+    gc.collect()  # what is here now is not looked at again, so that processes share it
+    gc.freeze()
     with socket.socket(fileno=descriptor) as listener:
         asked = Server(listener).serve()
     if asked is not None:

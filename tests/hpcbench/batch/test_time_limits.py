@@ -1,7 +1,8 @@
 """The time limit under schedulers that do not warn: ``timeout`` in the script signals the launcher.
 
 That is MPICH's mpiexec under PBS and Flux, and Open MPI's mpirun under LSF. Scheduler and queue are fakes that run the
-scripts; ``timeout``, launchers, ranks, staging and training are real.
+scripts; ``timeout``, launchers, ranks, staging and training are real. Under PBS and Flux the ranks' processes are
+forked, and sleep before each micro-batch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import yaml
 
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
+from tests.fork_server import PAUSE
 from tests.hpcbench.batch.executing import Machine
 from tests.open_mpi import OpenMpi
 
@@ -47,6 +49,9 @@ def machine(
         open_mpi: OpenMpi = request.getfixturevalue("open_mpi")
         for name, value in open_mpi.environment.items():
             monkeypatch.setenv(name, value)
+    else:  # a process that is forked has the MPI library that the tests have
+        request.getfixturevalue("forked_processes")
+        monkeypatch.setenv(PAUSE, "0.5")
     made = Machine(request.param, tmp_path, monkeypatch)
     programs = tmp_path / "bin"
     for name in ("srun", "mpirun", "mpiexec"):
@@ -84,7 +89,7 @@ def warned_after_s(data: Path, mpiexec: str, tmp_path_factory: pytest.TempPathFa
     return max(25, math.ceil(2.5 * (time.monotonic() - began)))
 
 
-@pytest.mark.parametrize("machine", ["pbs", "lsf", "flux"], indirect=True)
+@pytest.mark.parametrize("machine", ["lsf", "pbs", "flux"], indirect=True)
 def test_a_job_meets_its_time_limit_twice_and_then_its_target(
     machine: Machine, data: Path, warned_after_s: int, tmp_path: Path
 ) -> None:

@@ -90,7 +90,8 @@ def train(datasets: dict[str, Path], tmp_path: Path) -> Train:
             "--run-dir",
             str(tmp_path / name),
         ]
-        fixed = ["--train.target", "null", "--train.baselines", "false", "--seed", "5", "--data.workers", "0"]
+        fixed = ["--train.target", "null", "--train.baselines", "false", "--train.page", "false", "--seed", "5",
+                 "--data.workers", "0"]  # fmt: skip
         assert main([*words, *fixed, *settings]) == 0
         return tmp_path / name
 

@@ -77,7 +77,8 @@ def test_training_is_the_same_with_both_loaders(
 ) -> None:
     words = simulate(app, tmp_path / "data", settings)
     fixed = ["--train.precision", "32-true", "--train.max_epochs", "2", "--train.target", "null", "--seed", "5",
-             "--train.baselines", "false", "--optim.name", "sgd", "--optim.lr", "0.001"]  # fmt: skip
+             "--train.baselines", "false", "--train.page", "false", "--optim.name", "sgd",
+             "--optim.lr", "0.001"]  # fmt: skip
     found = []
     for loader in ("torch", "dali"):
         run = ["--data.loader", loader, "--run-dir", str(tmp_path / loader)]

@@ -95,7 +95,7 @@ def test_phases_add_up_and_compute_dominates(device: torch.device, tmp_path: Pat
     assert main(["data", "simulate", *words, *counts, "--out", data, "--processes", "4"]) == 0
     settings = ["--model.base_channels", channels, "--train.local_batch_size", "4", "--train.max_epochs", "3",
                 "--train.precision", "32-true", "--train.target", "null", "--train.baselines", "false",
-                "--train.checkpoint_every", "0", "--data.augment", "false"]  # fmt: skip
+                "--train.checkpoint_every", "0", "--train.page", "false", "--data.augment", "false"]  # fmt: skip
     assert main(["train", *words, *settings, "--data.root", data, "--run-dir", str(tmp_path / "run")]) == 0
     summary = RunFolder.open(tmp_path / "run").read_summary()
     phases = summary.phases_s

@@ -190,18 +190,18 @@ def test_evaluations_after_whole_epochs_move_nothing() -> None:
         *(pytest.param(each, marks=pytest.mark.long) for each in ({"spread": 0.2}, {"spread": 0.2, "step": 1.0})),
     ],
 )  # fmt: skip
-def test_intervals_hold_the_truth_in_95_of_100_studies_and_a_scatter_is_said_where_it_is(
+def test_intervals_hold_the_truth_and_a_scatter_is_said_where_it_is(
     options: dict[str, float],
 ) -> None:
-    """100 draws of a true 95 % have a standard deviation of 2.2 %."""
+    """70 draws of a true 95 % have a standard deviation of 2.6 %."""
     rng, hits, said = np.random.default_rng(11), np.zeros(2), 0
-    for _ in range(100):
+    for _ in range(70):
         fit = fit_epochs(simulate(rng, **options))  # type: ignore[arg-type]
         ends = (fit.e_min_interval, E_MIN), (fit.b_crit_interval, B_CRIT)
         hits += [low <= truth <= high for (low, high), truth in ends]
         said += "beside their seeds" in fit.note
-    assert (hits / 100 >= 0.88).all()
-    assert said >= 88 if options.get("scatter") else said <= 12
+    assert (hits / 70 >= 0.88).all()
+    assert said >= 62 if options.get("scatter") else said <= 8
 
 
 def test_twenty_seeds_do_not_hide_that_the_batches_miss_the_line() -> None:

@@ -67,7 +67,7 @@ def changes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("instants", [9, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("instants", [6, pytest.param(50, marks=pytest.mark.long)])
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("kind", STUDIES)
 def test_each_run_is_in_one_job_wherever_a_study_is_killed(

@@ -126,7 +126,7 @@ def test_every_launcher_trains_as_one_process_does(
         ("torchrun", "train.target", "1e9", 0),
         *(
             pytest.param("mpiexec", *each, marks=pytest.mark.mpi)
-            for each in (("train.target", "1e-9", 3), ("train.target", "1e9", 0), ("parallel.simulated_nodes", "5", 2))
+            for each in (("train.target", "1e-9", 3), ("parallel.simulated_nodes", "5", 2))
         ),
     ],
 )

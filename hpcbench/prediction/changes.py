@@ -12,8 +12,6 @@ from hpcbench.prediction.forecast import PARTS, Draws, Forecast, central_draws, 
 from hpcbench.prediction.training import Training
 
 Apply = Callable[[Training, Draws], tuple[Training, Draws]]
-STEADY = 0.005
-"""A smaller change of the time counts as none."""
 
 LIMITS: Mapping[str, str] = {
     "staging": "bringing the data to the nodes", "device": "the accelerators", "input": "reading samples",

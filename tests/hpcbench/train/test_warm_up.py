@@ -212,7 +212,6 @@ def test_nothing_of_a_new_application_is_compiled_while_the_clock_runs(
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, with which torch compiles for a processor")
 def test_a_compiled_run_is_the_run_that_is_not(cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")

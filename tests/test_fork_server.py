@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import forking_programs
+from hpcbench.cli.main import main
+from hpcbench.results.run_folder import RunFolder
+from tests.fork_server import PAUSE, forking_programs
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +62,21 @@ def test_a_process_sees_what_a_real_one_does(forking: str, tmp_path: Path, kind:
 def test_it_has_torch_already(forking: str) -> None:
     program = "import sys; sys.exit(7 if 'torch' in sys.modules else 8)"
     assert subprocess.run([forking, "-c", program], check=False).returncode == 7
+
+
+def test_training_sleeps_before_each_micro_batch_if_it_is_asked_to(forking: str, tmp_path: Path) -> None:
+    """Else a run of few steps would end before what a test lets happen to it."""
+    data = tmp_path / "data"
+    few = ["--simulate.train_samples", "8", "--simulate.validation_samples", "2", "--processes", "1"]
+    assert main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(data), *few]) == 0
+    words = [forking, "-m", "hpcbench", "train", "cosmoflow", "--preset", "smoke", "--data.root", str(data)]
+    words += ["--train.local_batch_size", "2", "--train.max_epochs", "1", "--train.baselines", "false"]
+    words += ["--run-dir", str(tmp_path / "run"), "--train.target", "null"]
+    done = subprocess.run(words, env={**os.environ, PAUSE: "0.5"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = RunFolder.open(tmp_path / "run").read_summary()
+    assert summary.steps == 4
+    assert summary.time_to_solution_s > 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])

@@ -20,6 +20,7 @@ import pytest
 
 from tests.fork_server import forking_programs
 from tests.open_mpi import OpenMpi, install_open_mpi
+from tests.undrawn import empty_svg
 
 SEED = "HPCBENCH_SEED"
 
@@ -136,7 +137,7 @@ def undrawn() -> Iterator[None]:
     from hpcbench.results import style
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "svg", lambda figure, name: "<svg></svg>")
+        patch.setattr(style, "svg", empty_svg)
         yield
 
 

@@ -23,6 +23,7 @@ from tests.docs.page_commands import (
 )  # fmt: skip
 from tests.docs.walk import Walk
 from tests.documented_commands import PROGRAMS, ROOT
+from tests.undrawn import empty_svg
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 DRAWN = "README.md"
@@ -51,7 +52,7 @@ def test_reasons_are_of_today() -> None:
 @pytest.mark.parametrize("source", HERE)
 def test_the_commands_of_a_page_work_in_order(source: str, walk: Walk) -> None:
     if source != DRAWN:
-        walk.patch.setattr(style, "svg", lambda figure, name: "<svg></svg>")
+        walk.patch.setattr(style, "svg", empty_svg)
     if source in BEFORE:
         walk.type(to_run(BEFORE[source])[0])
     for command in to_run(source):

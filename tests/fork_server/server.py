@@ -28,6 +28,7 @@ from hpcbench.train.training_step import TrainingStep
 from staging.ranks.process_exit import keep_exit_code, leave_at_exit
 from tests.fork_server import PAUSE
 from tests.fork_server.client import FORWARDED
+from tests.undrawn import empty_svg
 
 IMPORTED = ("hpcbench.train.run", "hpcbench.train.stage_only", "hpcbench.cli.main", "hpcbench.cli.train",
             "hpcbench.results.report", "hpcbench.parallel.gradients", "hpcbench.parallel.batchnorm",
@@ -138,7 +139,7 @@ def main(descriptor: int) -> None:
     use_huge_pages(os.environ)
     for name in IMPORTED:
         importlib.import_module(name)
-    style.svg = lambda figure, name: "<svg></svg>"  # drawing takes longer than a short run
+    style.svg = empty_svg  # drawing takes longer than a short run
     pause_before_each_batch()
     gc.collect()  # what is here now is not looked at again, so that processes share it
     gc.freeze()

@@ -129,8 +129,8 @@ def input_sizes(
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
     """Sizes of the input and output of every layer, without batch and channels, for a sample of this shape.
 
-    Raises ``InputError`` for a layer that gets inputs of several sizes, and for a module that resizes samples in its
-    own code and is neither in ``whole`` nor of the types in ``known``.
+    Raises ``InputError`` for a layer that gets inputs of several sizes, for a factor that leaves nothing of a sample,
+    and for a module that resizes samples in its own code and is neither in ``whole`` nor of the types in ``known``.
     """
     trial = copy.deepcopy(model).to("meta").eval()
     found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
@@ -149,8 +149,15 @@ def input_sizes(
         layer.register_forward_hook(note(name))
     parameter = next(trial.parameters(), None)
     resampling = OwnResampling(trial, lambda name, layer: isinstance(layer, known) or is_within(name, whole))
-    with torch.no_grad(), resampling:
-        trial(torch.empty(1, *sample, device="meta", dtype=None if parameter is None else parameter.dtype))
+    x = torch.empty(1, *sample, device="meta", dtype=None if parameter is None else parameter.dtype)
+    try:
+        with torch.no_grad(), resampling:
+            trial(x)
+    except ZeroDivisionError as error:  # of torch, where it scales by a size of 0
+        raise InputError(
+            f"samples of {' x '.join(map(str, sample[1:]))} leave nothing after a layer of the model resized them; "
+            "take larger samples or a larger factor"
+        ) from error
     return found
 
 

@@ -69,6 +69,12 @@ def torn(arguments: dict[str, Any], sample: tuple[int, ...]) -> bool:
     return False
 
 
+def test_a_factor_that_leaves_nothing_of_a_sample_is_bad_input() -> None:
+    arguments = {"mode": "bicubic", "scale_factor": (3.5, 0.3), "recompute_scale_factor": True}
+    with pytest.raises(InputError, match="samples of 7 x 3 leave nothing after a layer of the model resized them"):
+        input_sizes(nn.Sequential(nn.Upsample(**arguments)), (2, 7, 3))
+
+
 @TRIES
 @given(st.data(), st.integers(1, 3), splits)
 @example(None, 2, {2: 2}).via("the extent of a factor that leaves the size")

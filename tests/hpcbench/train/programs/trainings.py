@@ -11,7 +11,6 @@ from hpcbench.cli.main import main
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from hpcbench.parallel.spawn import rank_environments
 from hpcbench.results import style
-from tests.undrawn import empty_svg
 
 
 def train(rank: int) -> int:
@@ -24,7 +23,7 @@ def train(rank: int) -> int:
     return DONE
 
 
-style.svg = empty_svg  # drawing takes longer than a short run
+style.svg = lambda figure, name: "<svg></svg>"  # drawing takes longer than a short run
 ranks, commands = int(sys.argv[1]), json.loads(sys.argv[2])
 places = [rank_environments(ranks, os.environ) for _ in commands]
 children = []

@@ -90,13 +90,16 @@ class DelayClock:
         return counted
 
     def start(self, peers: NodePeers, start: Callable[..., Callable[[], None]]) -> Callable[..., Callable[[], None]]:
-        """The same of an exchange between ``peers``, ranks in a row, which is waited for later."""
+        """The same of an exchange between ``peers``, ranks in a row, which is waited for later.
 
-        def counted(*words: Any) -> Callable[[], None]:
+        Who only sends, as with a halo of one side, is done when it is sent, and does not wait for the other.
+        """
+
+        def counted(sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
             self.sent[self.rank] += 1
-            wait = start(peers, *words)
+            wait = start(peers, sends, receives)
             with_slow = self.rank // peers.size == self.slow // peers.size
-            return self.waiting(self.sent[self.rank], wait) if with_slow else wait
+            return self.waiting(self.sent[self.rank], wait) if with_slow and receives else wait
 
         return counted
 

@@ -30,7 +30,8 @@ Show the status of the runs of a study: done, running, waiting, interrupted, fai
 
   hpcbench study status studies/strong
 
-The status of jobs comes from the scheduler (squeue, sacct, qstat, bjobs, flux jobs).
+The status of jobs comes from the scheduler (squeue, sacct, qstat, bjobs, flux jobs). The exit
+code is 2 if the record of a job is damaged, and 0 otherwise, whatever the runs' status.
 """
 RESUME = """\
 Start the missing runs of a study, and repeat those that failed.
@@ -120,8 +121,9 @@ def add_published_arguments(parser: Parser) -> None:
 
 def status(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Show the status of the runs of a study."""
-    print(kind_of(args).status(args.folder))
-    return 0
+    text, code = kind_of(args).status(args.folder)
+    print(text)
+    return int(code)
 
 
 def resume(args: argparse.Namespace, overrides: dict[str, str]) -> int:

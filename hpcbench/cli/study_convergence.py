@@ -119,8 +119,8 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 CONVERGENCE = Subcommand("convergence", "epochs to the target against batch size", DESCRIPTION, add_arguments, run)
 
 
-def status(path: Path) -> str:
-    """The plan, with what is done so far."""
+def status(path: Path) -> tuple[str, int]:
+    """The plan, with what is done so far, and the exit code."""
     from hpcbench.study import convergence
     from hpcbench.study.folder import StudyFolder
 

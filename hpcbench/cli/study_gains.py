@@ -10,6 +10,7 @@ from pathlib import Path
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
 from hpcbench.config.schema import MOST_STEPS
+from hpcbench.exits import DONE
 from staging.number_options import MOST_PER_NODE, add_whole
 
 DESCRIPTION = """\
@@ -74,13 +75,13 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 GAINS = Subcommand("gains", "what each optimisation brings, alone and together", DESCRIPTION, add_arguments, run)
 
 
-def status(path: Path) -> str:
-    """The plan, with what is done so far."""
+def status(path: Path) -> tuple[str, int]:
+    """The plan, with what is done so far, and the exit code."""
     from hpcbench.study.folder import StudyFolder
     from hpcbench.study.gains.study import read_study, status_text
 
     folder = StudyFolder(path)
-    return status_text(read_study(folder), folder)
+    return status_text(read_study(folder), folder), DONE
 
 
 def resume(path: Path, args: argparse.Namespace) -> int:

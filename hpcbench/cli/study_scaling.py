@@ -182,8 +182,8 @@ def extras(args: argparse.Namespace) -> Extras:
     return Extras(args.convergence, Campaign(**asked))
 
 
-def status(path: Path) -> str:
-    """The status of every point."""
+def status(path: Path) -> tuple[str, int]:
+    """The status of every point, and the exit code."""
     from hpcbench.study.folder import StudyFolder
     from hpcbench.study.scaling import study
 

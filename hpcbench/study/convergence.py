@@ -13,7 +13,7 @@ from hpcbench.batch.node_hours import total_words
 from hpcbench.batch.site import Site, find_site
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
-from hpcbench.exits import DONE
+from hpcbench.exits import BAD_INPUT, DONE
 from hpcbench.planning.dataset_size import dataset_size
 from hpcbench.results.tables import wrapped
 from hpcbench.results.units import counted
@@ -223,8 +223,11 @@ def conclude(study: Study, folder: StudyFolder, statuses: Statuses) -> None:
         f"what is left, when they have ended: hpcbench study resume {folder.path}")  # fmt: skip
 
 
-def status(study: Study, folder: StudyFolder) -> str:
-    """The plan with its progress, and why runs failed, were interrupted or are unknown."""
+def status(study: Study, folder: StudyFolder) -> tuple[str, int]:
+    """The plan with its progress, and why runs failed, were interrupted or are unknown; and the exit code.
+
+    The code is 2 if the record of a job is damaged, since the runs of that job are not known.
+    """
     damaged: list[DataError] = []
     statuses = study_statuses(folder, possible_names(study), damaged)
     told = [*map(str, damaged), *reasons(statuses)]
@@ -232,7 +235,7 @@ def status(study: Study, folder: StudyFolder) -> str:
     at_work = [each.job.folder for each in statuses.values() if each.job_runs and each.job is not None]
     hours = total_words(job_folders(folder), at_work, "job")
     plan = [size(study), "", plan_table(study, statuses), "", status_line(study, statuses)]
-    return "\n".join([*plan, *([hours] if hours else []), *told, *again])
+    return "\n".join([*plan, *([hours] if hours else []), *told, *again]), BAD_INPUT if damaged else DONE
 
 
 def reasons(statuses: Statuses) -> list[str]:

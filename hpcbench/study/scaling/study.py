@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hpcbench.batch.job import Job
 from hpcbench.batch.node_hours import total_words
 from hpcbench.batch.site import Site, find_site
-from hpcbench.exits import DONE
+from hpcbench.exits import BAD_INPUT, DONE
 from hpcbench.results import units
 from hpcbench.results.tables import table, wrapped
 from hpcbench.results.units import counted
@@ -252,8 +252,8 @@ def read_statuses(study: Scaling, folder: StudyFolder) -> dict[str, RunStatus]:
     return study_statuses(folder, [run.name for run in all_runs(study)])
 
 
-def status(study: Scaling, folder: StudyFolder) -> str:
-    """The status of every point, and why runs failed or are unknown."""
+def status(study: Scaling, folder: StudyFolder) -> tuple[str, int]:
+    """The status of every point, and why runs failed or are unknown; and the exit code, 2 for a damaged job record."""
     damaged: list[DataError] = []
     runs = study_statuses(folder, [run.name for run in all_runs(study)], damaged)
     words = shown_words(runs)
@@ -273,7 +273,8 @@ def status(study: Scaling, folder: StudyFolder) -> str:
     at_work = [each.job.folder for each in runs.values() if each.job_runs and each.job is not None]
     hours = total_words(jobs, at_work, "job")
     told = [*([hours] if hours else []), *map(str, damaged), *told]
-    return "\n".join([table(headers, rows, right=words), "", counts(runs), *told, *again])
+    text = "\n".join([table(headers, rows, right=words), "", counts(runs), *told, *again])
+    return text, BAD_INPUT if damaged else DONE
 
 
 def cancel_study(folder: StudyFolder) -> int:

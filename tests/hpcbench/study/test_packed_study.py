@@ -61,10 +61,10 @@ def work(queue: Queue, job: int, launcher: object, monkeypatch: pytest.MonkeyPat
     return code
 
 
-def status(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> str:
+def status(folder: StudyFolder, capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
     """The line that counts the runs, and what follows it, without the line on node-hours of jobs that have begun."""
     capsys.readouterr()
-    assert main(["study", "status", str(folder.path)]) == 0
+    assert main(["study", "status", str(folder.path)]) == code
     lines = capsys.readouterr().out.partition("runs: ")[2].strip().splitlines()
     hours = [line for line in lines if line.startswith("node-hours used: ")]
     assert len(hours) == any(read_holds(path) for path in folder.jobs.iterdir())
@@ -268,7 +268,7 @@ def test_a_job_whose_record_is_damaged_does_not_keep_the_others(
     assert main(["study", "resume", str(folder.path)]) == 2
     assert capsys.readouterr().err.startswith(f"hpcbench: error: {record}: is damaged")
     assert len(queue.folders()) == 2
-    told = status(folder, capsys)
+    told = status(folder, capsys, code=2)
     assert told.startswith("2 waiting, 2 left\n")
     assert f"{record}: is damaged" in told
     capsys.readouterr()

@@ -73,7 +73,8 @@ def test_the_life_of_a_study(cluster: Cluster, folder: StudyFolder) -> None:
     assert lines[1].endswith(", 2 nodes, at most 2 node-hours")
     for end in ("0 done, 0 running, 4 waiting, 0 failed, 0 left", "0 done, 4 running, 0 waiting, 0 failed, 0 left",
                 "3 done, 0 running, 0 waiting, 1 failed, 0 left"):  # fmt: skip
-        told = status(STUDY, folder)
+        told, code = status(STUDY, folder)
+        assert code == 0
         assert f"runs: {end}" in told
     assert told.endswith(f"\nn0002-r1: {WHY}\nstart them again: hpcbench study resume {folder.path}")
     assert states(bring(STUDY, cluster, folder, wait=False)) == {"done", "failed"}
@@ -188,6 +189,10 @@ def test_instances_of_a_repeat_are_steps_of_one_job(cluster: Cluster, folder: St
     assert again.words == packed.words, "the repeat as a whole"
     kept = {path.name for path in folder.runs.iterdir()} - {run.name for run in all_runs(MANY)}
     assert kept == {"n0002-r2-i001.aside-1", "n0002-r2-i002.failed-1"}
+    record = folder.jobs / "0004" / "job.json"
+    record.write_text("", encoding="utf-8")
+    told, code = status(MANY, folder)
+    assert (code, f"{record}: is damaged" in told) == (2, True)
 
 
 def test_nothing_but_failures_end_a_study(cluster: Cluster, folder: StudyFolder) -> None:

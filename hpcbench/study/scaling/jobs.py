@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from hpcbench.batch.machine import MEMORY_PATH
 from hpcbench.batch.packed_runs import PackedRuns
 from hpcbench.batch.script import asked_for
 from hpcbench.batch.site import Site
+from hpcbench.config.read_yaml import read_yaml
 from hpcbench.config.resolve import resolve
+from hpcbench.config.schema import StagingConfig
 from hpcbench.planning.job_fit import doctor_gib, settings_of_script, staging_nodes
 from hpcbench.planning.staged_bytes import staged_bytes
 from hpcbench.study.scaling.definition import Scaling
@@ -113,7 +115,7 @@ def study_run(study: Scaling, run: PlannedRun) -> StudyRun:
 def run_settings(study: Scaling, run: PlannedRun) -> dict[str, str]:
     """Dotted settings of one run; what the study itself decides comes last.
 
-    If the tier is that of the dataset itself, nothing is staged, and staging settings are left out.
+    If the tier is that of the dataset itself, nothing is staged: staging settings are left out, those of files undone.
     """
     own = {
         "train.seed": str(seed_of(study, run)),
@@ -127,4 +129,12 @@ def run_settings(study: Scaling, run: PlannedRun) -> dict[str, str]:
     given = {**study.settings, **variant_settings(run.point.variant)}
     if tier_of(run.point.variant) == "shared":
         given = {key: value for key, value in given.items() if not key.startswith("staging.")}
+        given |= without_staging(study.files)
     return {"train.page": "false", **given, **own}
+
+
+def without_staging(files: Sequence[str]) -> dict[str, str]:
+    """The defaults of the staging settings that YAML files have; the run itself says if a file is gone."""
+    set_there = [read_yaml(Path(path)).get("staging") for path in files if Path(path).is_file()]
+    names = {name for each in set_there if isinstance(each, dict) for name in each}
+    return {f"staging.{each.name}": str(each.default).lower() for each in fields(StagingConfig) if each.name in names}

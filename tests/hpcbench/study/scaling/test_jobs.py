@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from hpcbench.application import find_application
 from hpcbench.batch import job as jobs
 from hpcbench.batch.job import Job
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.script import job_script
 from hpcbench.batch.site import PROFILES, Site, read_site
+from hpcbench.config.resolve import resolve
+from hpcbench.config.schema import StagingConfig
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of, study_run
 from hpcbench.study.scaling.run_matrix import all_runs
@@ -101,6 +105,20 @@ def test_settings_of_staging_are_for_the_tiers_that_stage(vary: dict[str, tuple[
         assert sorted(words) == (
             [] if "tier_shared" in run.name else ["--staging.placement=shard", "--staging.threads=4"]
         )
+
+
+def test_settings_of_staging_in_a_file_are_undone_where_nothing_is_staged(tmp_path: Path) -> None:
+    asked = {"placement": "shard", "transform": "gunzip", "threads": 8, "timed": False}
+    (tmp_path / "a.yaml").write_text(json.dumps({"staging": asked, "data": {"prefetch": 2}}))
+    (tmp_path / "b.yaml").write_text("train: {max_epochs: 3}")
+    files = tuple(str(tmp_path / name) for name in ("a.yaml", "b.yaml"))
+    study = replace(STUDY, vary={"tier": ("shared", "node")}, files=files)
+    for run in all_runs(study):
+        made = study_run(study, run)
+        here = {} if "tier_shared" in run.name else {"staging.destination": "/nvme"}
+        found = resolve(find_application("cosmoflow"), study.preset, [*map(Path, files)], made.settings | here)
+        staging = StagingConfig(destination="/nvme", **asked) if here else StagingConfig()
+        assert (found.staging, found.data.prefetch, found.train.max_epochs) == (staging, 2, 3)
 
 
 def test_without_a_tier_the_study_says_whether_it_stages() -> None:

@@ -21,6 +21,7 @@ The following parts are optional; a command that needs a missing part says so in
 ``data.recognize_file``   ``(path) -> dict | None``: settings of ``data`` that a sample shows; ``None`` or an error for
                           a file that is not the application's; for `hpcbench data inspect DIR` and `verify DIR`
 ``data.staged_form``      ``(data, transform)``: sets the configuration to the form that a staging transform makes
+``data.largest_file``     ``(data) -> int``: the most bytes of a file that a staging transform makes; default: no bound
 ``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
 ``open_split(...).part``  ``(spans, stored) -> Dataset`` that reads a part of each sample's inputs (see
                           ``hpcbench.data.spatial_part``) if ``Task.reads_parts``; default: all is read

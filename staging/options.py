@@ -25,6 +25,8 @@ class StageOptions:
     """``direct``: each node reads what it needs. ``exchange``: every byte is read once in the job, then sent by MPI."""
     transform: str = ""
     """What is done to each file between reading and writing, by name; empty: nothing."""
+    largest_output: int | None = None
+    """The most bytes of a file that a transform makes; ``None`` sets no bound."""
     plain: tuple[str, ...] = ()
     """Files whose names match one of these shell patterns are left as they are by the transform.
 

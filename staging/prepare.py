@@ -206,7 +206,7 @@ def as_they_are(listing: Listing, options: StageOptions) -> NDArray[np.bool_]:
 
 def sinks_of(options: StageOptions) -> SinkMaker:
     """The maker of the sinks that take each file's bytes. Raises ``InputError`` for an unknown transform."""
-    files = FileSinkMaker(options.verify != "none")
+    files = FileSinkMaker(options.verify != "none", options.largest_output)
     make_sink = sink_maker(options.transform, files)
     if options.transform and options.plain:
         return WithExclusions(make_sink, files, options.plain, options.transform)

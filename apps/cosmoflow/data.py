@@ -38,8 +38,8 @@ from staging.formats.hdf5 import check_whole
 from staging.formats.regular import ROOM
 
 __all__ = [
-    "CosmoFlowDataset", "check_file", "dali_samples", "inspect_file", "npy_inputs", "open_split", "recognize_file",
-    "split_file", "split_files", "staged_form",
+    "CosmoFlowDataset", "check_file", "dali_samples", "inspect_file", "largest_file", "npy_inputs", "open_split",
+    "recognize_file", "split_file", "split_files", "staged_form",
 ]  # fmt: skip
 
 split_file = split_universe
@@ -145,7 +145,7 @@ def check_file(path: Path, config: Config) -> None:
         read_npy_label(path)
         return
     if data.format == "hdf5":
-        check_whole(path, 2 * ITEM_BYTES * data.sample_size**3 * data.channels + ROOM)
+        check_whole(path, largest_file(data))
     check_particles(path, read_sample(path, data)[0])
 
 
@@ -163,6 +163,11 @@ def npy_inputs(data: CosmoFlowData) -> str:
             "set staging.transform tfrecord-to-npy, simulate with --data.format npy, or set staging.slabs false"
         )
     return f"*{SUFFIXES['npy']}"
+
+
+def largest_file(data: CosmoFlowData) -> int:
+    """The most bytes of a file of samples in any form: counts of any width, and as much again for other contents."""
+    return 2 * ITEM_BYTES * data.sample_size**3 * data.channels + ROOM
 
 
 def staged_form(data: CosmoFlowData, transform: str) -> None:

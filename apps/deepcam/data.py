@@ -23,8 +23,8 @@ from staging.formats.npy import read_array
 from staging.formats.regular import ROOM
 
 __all__ = [
-    "ClimateSplit", "Statistics", "check_file", "dali_samples", "inspect_file", "load_statistics", "npy_inputs",
-    "open_split", "recognize_file", "split_files", "staged_form",
+    "ClimateSplit", "Statistics", "check_file", "dali_samples", "inspect_file", "largest_file", "load_statistics",
+    "npy_inputs", "open_split", "recognize_file", "split_files", "staged_form",
 ]  # fmt: skip
 
 BROKEN = "copy the file again, or remove it"
@@ -175,7 +175,7 @@ def check_file(path: Path, config: Config) -> None:
         read_labels(path.with_name("data-" + path.name.removeprefix("label-")), config.data)
     else:
         if path.suffix != ".npy":
-            check_whole(path, config.data.height * config.data.width * PIXEL_BYTES + ROOM)
+            check_whole(path, largest_file(config.data))
         read_fields(path, config.data)
         read_labels(path, config.data)
 
@@ -240,6 +240,11 @@ def npy_inputs(data: DeepCAMData) -> str:
             "set staging.transform hdf5-to-npy, simulate with --data.format npy, or set staging.slabs false"
         )
     return "*data-*.npy"
+
+
+def largest_file(data: DeepCAMData) -> int:
+    """The most bytes of a file of a sample, in any form."""
+    return data.height * data.width * PIXEL_BYTES + ROOM
 
 
 def staged_form(data: DeepCAMData, transform: str) -> None:

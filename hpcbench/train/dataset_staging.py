@@ -119,6 +119,7 @@ def options_of(application: Application, config: RunConfig, seed: int, shuffle: 
         replicate_also=replicated_names(application, config) if staging.placement == "shard" else (),
         path=staging.path,
         transform=staging.transform,
+        largest_output=largest_output(application, config),
         plain=shared_names(application, config),
         verify=staging.verify,
         repair=staging.repair,
@@ -126,6 +127,12 @@ def options_of(application: Application, config: RunConfig, seed: int, shuffle: 
         share_files=not staging.overlap,
         index=Path(staging.index) if staging.index else None,
     )
+
+
+def largest_output(application: Application, config: RunConfig) -> int | None:
+    """The most bytes of a file that a transform may make; ``None`` where the application does not say."""
+    data = application.module("data")
+    return int(data.largest_file(config.data)) if hasattr(data, "largest_file") else None
 
 
 def names(application: Application, config: RunConfig) -> list[str]:

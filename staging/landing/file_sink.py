@@ -31,14 +31,15 @@ class FileSink:
     """One file below the destination. Nothing has its name before ``close``; errors leave nothing behind."""
 
     __slots__ = (
-        "_checksum", "_descriptor", "_destination", "_mtime_ns", "_name", "_said", "_size", "_source", "_temporary",
+        "_checksum", "_descriptor", "_destination", "_largest", "_mtime_ns", "_name", "_said", "_size", "_source",
+        "_temporary",
     )  # fmt: skip
 
     def __init__(
         self, destination: DestinationFolder, temporary: str, name: str, size: int, mtime_ns: int, source: str,
-        checksum: bool,
+        checksum: bool, largest: int | None = None,
     ) -> None:  # fmt: skip
-        self._destination, self._temporary = destination, temporary
+        self._destination, self._temporary, self._largest = destination, temporary, largest
         self._name, self._said, self._mtime_ns, self._source = name, size, mtime_ns, source
         self._checksum, self._size = RunningChecksum() if checksum else None, 0
         try:
@@ -47,7 +48,14 @@ class FileSink:
             raise landing_error(destination / name, error) from error
 
     def write(self, data: memoryview) -> None:
-        """Append ``data``. Raises ``DataError`` for a full disk and for anything else that the system refuses."""
+        """Append ``data``. Raises ``DataError`` for a full disk and for anything else that the system refuses.
+
+        So it does where the file would grow beyond the largest size that it may have.
+        """
+        if self._largest is not None and self._size + len(data) > self._largest:
+            self.abandon()
+            problem = f"grows beyond {self._largest} bytes, the most that a file of this set has"
+            raise DataError(self._source, problem, "set the data sizes to the file's, or remove it from the set")
         try:
             if self._checksum is not None:
                 self._checksum.update(data)
@@ -92,12 +100,13 @@ class FileSink:
 class FileSinkMaker:
     """Lands each entry as a file of the same name. ``checksum`` false leaves ``Landed.checksum`` unknown.
 
+    ``largest``: the most bytes of a file that a transform makes, which may grow out of little.
     No two entries may make files of the same name. Used by many threads. A folder is made when its first file finds it
     missing.
     """
 
-    def __init__(self, checksum: bool = True) -> None:
-        self._checksum = checksum
+    def __init__(self, checksum: bool = True, largest: int | None = None) -> None:
+        self._checksum, self._largest = checksum, largest
         self._token = secrets.token_hex(4)  # tells processes apart, and the count tells apart the files of this one
         self._numbers = itertools.count()
         self._sources: dict[tuple[Path, str], str] = {}
@@ -115,7 +124,8 @@ class FileSinkMaker:
             if other != source:
                 raise two_of_one_name(name, source, other)
         temporary = f"{folder}{slash}{self._temporary(base)}"
-        return FileSink(destination, temporary, name, size, mtime_ns, source or name, self._checksum)
+        largest = self._largest if source else None  # what is copied has the size of its source
+        return FileSink(destination, temporary, name, size, mtime_ns, source or name, self._checksum, largest)
 
     def write_whole(self, destination: DestinationFolder, name: str, data: memoryview, mtime_ns: int) -> Landed:
         """Land a file that is there in one piece, as a sink does; raises what a sink raises."""

@@ -12,6 +12,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed
 from staging.landing.transform import gunzip as gunzip_module
@@ -43,6 +44,26 @@ def _each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(gunzip_module, "WHOLE_BYTES", 0)
     elif request.param == "large content":
         monkeypatch.setattr(gunzip_module, "PLAIN_BYTES", 10)
+
+
+@pytest.mark.usefixtures("_each_way")
+@pytest.mark.parametrize("members", [1, 3])
+def test_what_grows_beyond_the_largest_file_of_a_set_does_not_land(tmp_path: Path, members: int) -> None:
+    data = members * gzip.compress(bytes(3 << 20))
+    size = members * (3 << 20)
+    for largest in (size - 1, size):
+        sink = find_transform("gunzip").sinks(FileSinkMaker(largest=largest))(opened(tmp_path), "a.gz", len(data), TIME)
+        if largest == size:
+            sink.write(memoryview(data))
+            assert [landed.size for landed in sink.close()] == [size]
+            continue
+        with pytest.raises(DataError, match=f"^a.gz: grows beyond {largest} bytes, the most that a file of this set"):
+            sink.write(memoryview(data))
+        sink.abandon()
+        assert files(tmp_path) == {}, "nothing stays behind"
+    copied = FileSinkMaker(largest=10)(opened(tmp_path), "as it is", 11, TIME)
+    copied.write(memoryview(bytes(11)))
+    assert copied.close()[0].size == 11, "a file that no transform makes has the size of its source"
 
 
 @pytest.mark.usefixtures("_each_way")

@@ -1,14 +1,18 @@
 """Runs that stage their data: the same numbers as without, whatever the form."""
 
+import gzip
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
+from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.rank_processes import RankProcesses
 from tests.staging.spoiled import spoil
 
@@ -30,6 +34,21 @@ def test_data_transformed_on_the_way_train_the_same(train: Train, tmp_path: Path
     assert (steps(tmp_path / "direct")["loss"] == steps(tmp_path / "staged")["loss"]).all()
     report = json.loads((tmp_path / "staged" / "staging.json").read_text())
     assert report["bytes_landed"] > 2 * report["bytes_read"]
+
+
+@pytest.mark.parametrize("path", ["direct", "exchange"])
+def test_a_file_that_grows_beyond_a_sample_ends_the_staging(
+    cosmos: Path, tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, local = tmp_path / "data", tmp_path / "local"
+    shutil.copytree(cosmos, data)
+    grown = max((data / "train").iterdir())
+    grown.write_bytes(gzip.compress(bytes(1 << 26)))
+    staged = ("--staging.destination", str(local), "--staging.transform", "gunzip", "--staging.path", path)
+    assert main(arguments(data, tmp_path / "run", *staged)) == 2
+    largest = 2 * 8 * 16**3 * 4 + (1 << 16)
+    assert f"train/{grown.name}: grows beyond {largest} bytes, the most that" in capsys.readouterr().err
+    assert all(each.stat().st_size <= largest for each in local.rglob("*") if each.is_file())
 
 
 @pytest.mark.parametrize(

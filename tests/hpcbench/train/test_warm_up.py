@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from hpcbench.application import Application
 from hpcbench.cli.main import main
 from hpcbench.measure.mllog import RunLog
 from hpcbench.results.run_folder import RunFolder
@@ -225,3 +226,17 @@ def test_a_compiled_run_is_the_run_that_is_not(cosmos: Path, tmp_path: Path, mon
     assert "compiled and warmed up in" in found[0]["said"]
     compiled, eager = (RunFolder.open(tmp_path / name).read_steps()["loss"] for name in ("true", "false"))
     assert compiled.to_numpy() == pytest.approx(eager.to_numpy(), rel=1e-4)
+
+
+def test_a_run_without_made_up_samples_says_so_and_trains(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An application's ``shapes`` are optional."""
+    monkeypatch.setattr(run_module, "is_due", lambda config, device: True)
+    monkeypatch.setattr(
+        Application, "has", lambda self, part, has=Application.has: part != "shapes" and has(self, part)
+    )
+    assert train(tmp_path / "run", "--train.max_epochs", "1") == 0
+    said = capsys.readouterr().out
+    assert ("not warmed up" in said, "compiled and warmed up" in said) == (True, False)
+    assert len(RunFolder(tmp_path / "run").read_steps()) == 3

@@ -76,10 +76,15 @@ def test_of_real_ranks_that_mpiexec_ends(mpiexec: str) -> None:
         "    MPI.COMM_WORLD.Abort(2)\n"
         "MPI.COMM_WORLD.Barrier()\n"
     )
-    done = subprocess.run(
-        [mpiexec, "-n", "2", sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert len(done.stdout.splitlines()) > 1, "MPICH says something, too"
-    assert failure_reason(done.stdout.splitlines()) == WHY
+    said: list[str] = []
+    for _ in range(5):  # on a busy machine, MPICH may end before it has passed on what the ranks said
+        done = subprocess.run(
+            [mpiexec, "-n", "2", sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode != 0
+        said = done.stdout.splitlines()
+        if len(said) > 1:
+            break
+    assert len(said) > 1, "MPICH says something, too"
+    assert failure_reason(said) == WHY

@@ -126,9 +126,8 @@ def test_every_launcher_trains_as_one_process_does(
         ("torchrun", "train.target", "1e9", 0),
         *(
             pytest.param("mpiexec", *each, marks=pytest.mark.mpi)
-            for each in (("train.target", "1e-9", 3), ("parallel.simulated_nodes", "5", 2))
+            for each in (("train.target", "1e9", 0), ("train.target", "1e-9", 3), ("parallel.simulated_nodes", "5", 2))
         ),
-        pytest.param("mpiexec", "train.target", "1e9", 0, marks=(pytest.mark.mpi, pytest.mark.long)),
     ],
 )
 def test_ranks_end_before_the_interpreter_is_torn_down(

@@ -37,7 +37,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("size", "nodes"), [(1, [1]), (2, [1, 2]), (4, [2, 4]), (3, [2, 3])]
+    ("size", "nodes"), [(1, [1]), (2, [1, 2]), (4, [2, 4]), pytest.param(3, [2, 3], marks=pytest.mark.long)]
 )
 def test_every_placement_path_and_transform(
     size: int, nodes: list[int], expected: tuple[Path, dict[str, Files]], tmp_path: Path, mpiexec: str

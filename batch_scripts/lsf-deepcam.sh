@@ -45,9 +45,15 @@ again() {
     cd "$run" || return
     HPCBENCH_ATTEMPT=$((attempt + 1)) bsub -w "ended($LSB_JOBID)" < job.sh | tee "$hold.next"
 }
-if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] &&
-        "${hpcbench[@]}" jobs --interrupted $cancelled --hold "$hold" "$run"; then
-    for pause in 0 5 20 60 120; do sleep "$pause"; again && break; done ||
-        echo 'hpcbench: the job cannot be queued again'
+interrupted() {
+    asked=$cancelled
+    "${hpcbench[@]}" jobs --interrupted $asked --hold "$hold" "$run"
+}
+if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] && interrupted; then
+    for pause in 0 5 20 60 120; do
+        sleep "$pause"
+        [ "$cancelled" = "$asked" ] || interrupted || break  # it may have been cancelled during the pause
+        again && break
+    done || echo 'hpcbench: the job cannot be queued again'
 fi
 exit "$status"

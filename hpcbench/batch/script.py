@@ -13,7 +13,7 @@ What every script promises, on every scheduler (tests check each promise):
 5. ``warn_s`` before the time limit the ranks get SIGUSR1, write a checkpoint and end. A run that was interrupted, by
    this, by preemption or by the failure of a node, according to its folder (``hpcbench jobs --interrupted``), is queued
    again (requeued if users may, otherwise submitted again), at most ``attempts`` times in all, and continues from its
-   checkpoint. A cancelled run is not.
+   checkpoint. A cancelled run is not, even if it is cancelled while the script waits for the scheduler.
 6. What was staged to a node is removed from it, including the Python environment (``--bring-environment``).
 7. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as for every command.
    A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once; if the runs
@@ -213,10 +213,16 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
         "again() {",
         *again,
         "}",
-        f'if [ "$status" -ne 0 ] && [ "$attempt" -lt {job.attempts} ] &&',
-        '        "${hpcbench[@]}" jobs --interrupted $cancelled --hold "$hold" "$run"; then',
-        f'    for pause in {" ".join(map(str, PAUSES_S))}; do sleep "$pause"; again && break; done ||',
-        "        echo 'hpcbench: the job cannot be queued again'",
+        "interrupted() {",
+        "    asked=$cancelled",
+        '    "${hpcbench[@]}" jobs --interrupted $asked --hold "$hold" "$run"',
+        "}",
+        f'if [ "$status" -ne 0 ] && [ "$attempt" -lt {job.attempts} ] && interrupted; then',
+        f"    for pause in {' '.join(map(str, PAUSES_S))}; do",
+        '        sleep "$pause"',
+        '        [ "$cancelled" = "$asked" ] || interrupted || break  # it may have been cancelled during the pause',
+        "        again && break",
+        "    done || echo 'hpcbench: the job cannot be queued again'",
         "fi",
         'exit "$status"',
     ]

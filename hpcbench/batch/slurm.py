@@ -63,11 +63,16 @@ def parse_id(printed: str) -> str:
 
 
 UNHEARD = re.compile(
-    r"timed out|unable to contact|connect|communicat|zero bytes|not respond|standby|temporarily|try again|broken pipe|"
-    r"message (receive|send)|end of file|insane",
+    r"timed out|unable to contact|zero bytes|not respond|try again|broken pipe|message (receive|send)|end of file|"
+    r"(to|cannot|not) connect|connect failure|connection (failure|refused|reset|closed|aborted)|persistent connection|"
+    r"communications? (\w+ )?(failure|error)|(to|cannot|not) communicate|in standby mode|"
+    r"backup in standby|temporarily un(able|available)|insane message",
     re.IGNORECASE,
 )
-"""In the errors of commands that did not reach the controller, or whose answer was lost."""
+"""In the errors of commands that did not reach the controller, or whose answer was lost.
+
+Phrases of Slurm, never a single word: a refusal may name a partition ``standby`` or a feature ``interconnect``.
+"""
 
 
 def is_refusal(reply: Reply) -> bool:

@@ -74,7 +74,7 @@ class FromTheStart(JobRuns):
     groups: Mapping[str, str] = field(default_factory=dict)
     """The repeat of each run. Its runs are submitted together and count as one."""
     again: set[str] = field(default_factory=set)
-    """Runs that are made again, since a run of their repeat has failed."""
+    """Runs that are made again, since a run of their repeat has failed or is missing."""
     retried: tuple[Status, ...] = ("failed", "diverged", "interrupted")
 
     def unit(self, name: str, state: RunStatus) -> str:
@@ -205,18 +205,27 @@ class InstanceJobs(FromTheStart):
 
 
 def whole_repeats(statuses: Statuses, groups: Mapping[str, str], retried: Sequence[Status]) -> set[str]:
-    """The runs of repeats to make again, since one of their runs has failed and none is under way."""
+    """The runs of repeats to make again: one of their runs is to be retried, or absent beside others that have ended.
+
+    The latter is what a command leaves that was killed between two runs of a repeat. None may be under way.
+    """
     members: dict[str, list[str]] = {}
     for name, group in groups.items():
         members.setdefault(group, []).append(name)
     return {
         name
         for names in members.values()
-        if len(names) > 1
-        and any(statuses[each].status in retried for each in names)
-        and not any(statuses[each].under_way or statuses[each].claimed for each in names)
+        if is_to_be_made_again([statuses[each] for each in names], retried)
         for name in names
     }
+
+
+def is_to_be_made_again(repeat: Sequence[RunStatus], retried: Sequence[Status]) -> bool:
+    """Whether a repeat is to be made again as a whole; one of a single run never is."""
+    if len(repeat) < 2 or any(run.under_way or run.claimed for run in repeat):
+        return False
+    absent = sum(run.status == "absent" for run in repeat)
+    return 0 < absent < len(repeat) or any(run.status in retried for run in repeat)
 
 
 def scheduler_pauses_s(jobs: int) -> tuple[float, float]:

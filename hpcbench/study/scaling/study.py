@@ -89,7 +89,7 @@ def make_runs(
     grouped = {run.name: group[0].name for group in groups(study) for run in group}
 
     statuses = study_statuses(folder, list(planned))
-    again = whole_repeats(statuses, grouped, FromTheStart.retried) if options.retry else set()
+    again = whole_repeats(statuses, grouped, FromTheStart.retried if options.retry else ())
 
     def make(run: StudyRun, path: Path) -> Job:
         return job_of(study, site, planned[run.name], path)

@@ -12,7 +12,9 @@ import pytest
 
 from hpcbench.batch.packed_runs import packed_runs
 from hpcbench.exits import Aborted
+from hpcbench.study import job_runs
 from hpcbench.study.folder import StudyFolder
+from hpcbench.study.job_runs import set_aside
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.runner import ExecutionOptions
 from hpcbench.study.scaling.definition import Scaling
@@ -193,6 +195,37 @@ def test_instances_of_a_repeat_are_steps_of_one_job(cluster: Cluster, folder: St
     record.write_text("", encoding="utf-8")
     told, code = status(MANY, folder)
     assert (code, f"{record}: is damaged" in told) == (2, True)
+
+
+@pytest.mark.parametrize("retry", [True, False])
+@pytest.mark.parametrize("cluster", ["pbs", "slurm"], indirect=True)
+def test_a_repeat_that_a_killed_command_has_torn_is_made_again_as_a_whole(
+    cluster: Cluster, folder: StudyFolder, retry: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the folder of the failed instance was set aside, while the other one still has its result."""
+    cluster.will(MANY, n0002_r2_i001="failed")
+    if cluster.site.scheduler == "slurm":
+        cluster.will_pack(MANY)
+    bring(MANY, cluster, folder)
+    before = cluster.notes("submit")
+
+    def killed(path: Path, why: str) -> Path:
+        set_aside(path, why)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_runs, "set_aside", killed)
+        with pytest.raises(KeyboardInterrupt):
+            bring(MANY, cluster, folder, retry=True)
+    assert cluster.notes("submit") == before
+    assert [look(folder, f"n0002-r2-i00{number}").status for number in (1, 2)] == ["absent", "reached"]
+    assert states(bring(MANY, cluster, folder, retry=retry)) == {"done"}
+    if cluster.site.scheduler == "slurm":
+        made = packed_runs(folder.jobs / "0004")
+        assert made is not None
+        assert list(made.words) == ["n0002-r2-i001", "n0002-r2-i002"]
+    else:
+        assert sorted(cluster.notes("submit")[len(before) :]) == ["n0002-r2-i001", "n0002-r2-i002"]
 
 
 def test_nothing_but_failures_end_a_study(cluster: Cluster, folder: StudyFolder) -> None:

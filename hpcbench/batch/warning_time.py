@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.batch.job_record import RECORD
+from hpcbench.batch.packed_runs import packed_runs, run_path
 from hpcbench.config.json_record import read_record
 from hpcbench.results.attempts import Attempts
 from staging.errors import DataError
@@ -30,22 +32,39 @@ def checkpoint_s(folder: Path) -> float | None:
     return max(took, default=None)
 
 
+def longest_checkpoint(folder: Path) -> tuple[float | None, str]:
+    """The longest time of a checkpoint of a job's run, or of the runs that the job packs, and the run in words.
+
+    A packed run whose record is damaged is left out: it must not stop the others.
+    """
+    packed = packed_runs(folder)
+    if packed is None:
+        return checkpoint_s(folder), "this run"
+    found: dict[str, float] = {}
+    for name in packed.words:
+        with suppress(DataError):
+            took = checkpoint_s(run_path(folder, name))
+            found |= {} if took is None else {name: took}
+    slowest = max(found, key=found.__getitem__, default="")
+    return found.get(slowest), f"run {slowest}"
+
+
 def comparison(folder: Path, warn_s: int) -> tuple[str, bool]:
     """The time of a checkpoint and the warning time in words, and whether the latter is too short.
 
     Empty if no checkpoint was measured.
     """
-    took = checkpoint_s(folder)
+    took, whose = longest_checkpoint(folder)
     if took is None:
         return "", False
-    said = f"a checkpoint of this run took {took:.3g} s, and the warning comes {warn_s} s before the time limit"
+    said = f"a checkpoint of {whose} took {took:.3g} s, and the warning comes {warn_s} s before the time limit"
     if took <= SHARE * warn_s:
         return said, False
     return f"{said}; give the next job --warn-s {math.ceil(took / SHARE)}", True
 
 
 def too_short(folder: Path) -> list[str]:
-    """A line if the warning time of a run folder's job is too short for its checkpoints; else none."""
+    """A line if the warning time of the job in a folder is too short for its checkpoints; else none."""
     try:
         warn_s = read_record(_Record, folder / RECORD, "").warn_s
     except (DataError, FileNotFoundError):

@@ -81,12 +81,24 @@ def place(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
     return [
         "set -euo pipefail",
         "cancelled=",
-        "trap cancelled=--cancelled TERM  # the run ends first, and then what it staged goes",
+        f"trap {when_terminated(job, site, scheduler)} TERM  # the run ends first, and then what it staged goes",
         f"run={quoted(job.folder)}",
         f"job_id={scheduler.JOB_ID}",
         f"attempt={scheduler.ATTEMPT}",
         f"cd {quoted(job.work_dir)}",
     ]
+
+
+def when_terminated(job: Job, site: Site, scheduler: Scheduler) -> str:
+    """What the script does at SIGTERM, a word of the shell: it takes note, since that is how a job is cancelled.
+
+    SIGTERM also comes at the time limit. Slurm can be asked which it was (``hpcbench.batch.preemption``); for other
+    schedulers the script's own clock tells. Without a scheduler there is no such limit.
+    """
+    note = "cancelled=--cancelled"
+    if scheduler.WARNS or site.scheduler == "local":
+        return note
+    return f"""'[ "$SECONDS" -ge {job.time_s} ] || {note}'"""
 
 
 def software(job: Job) -> list[str]:

@@ -1,0 +1,32 @@
+"""What SIGTERM means to a job script: the job is cancelled, or, with some schedulers, its time limit is reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hpcbench.batch.conftest import a_job, a_site
+from tests.hpcbench.batch.test_scripts import AGAIN, NOTE, fakes, of, run_script
+
+__all__ = ["fakes"]
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(500, False), (600, True)])
+@pytest.mark.parametrize("name", ["slurm", "pbs", "lsf", "flux", "local"])
+def test_sigterm_at_the_time_limit_is_no_cancellation(
+    name: str, seconds: int, limit: bool, fakes: Path, tmp_path: Path
+) -> None:
+    """By the script's clock, which is set here. Slurm is asked instead, and without a scheduler no limit ends a job."""
+    (fakes / "timeout").write_text(NOTE + 'shift 4\nexec "$@"\n')
+    (fakes / "timeout").chmod(0o755)
+    site = a_site(name)
+    answers = {"TRAIN": "143", "CANCEL": "yes", "INTERRUPTED": "0", "CANCELLED": "1"}
+    job = a_job(site, tmp_path / "run", attempts=2)
+    _, calls = run_script(job, site, fakes, SECONDS=str(seconds), **answers)
+    by_clock = limit and name not in ("slurm", "local")
+    option = "" if by_clock else "--cancelled "
+    asked = of(calls, "hpcbench jobs --interrupted")
+    assert asked == [f"hpcbench jobs --interrupted {option}--hold {tmp_path}/notes.hold {tmp_path}/run"]
+    if name != "local":
+        assert (AGAIN[name].replace("=3", "=2") in calls) is by_clock

@@ -25,11 +25,11 @@ NO_PROGRESS = "was killed before this attempt wrote a checkpoint; give it more t
 def interruption(path: Path, *, cancelled: bool = False) -> tuple[bool, str]:
     """Whether to continue the run in ``path``, or the packed runs of the job there, and why or why not.
 
-    ``cancelled``: the job's script got SIGTERM, too. Then somebody has cancelled the job, unless the run has found out
-    from the scheduler that it is preempted. A run that was killed before it could report anything is continued if this
-    attempt or the one before has written a checkpoint, or if the scheduler says that it is preempted. So a node that
-    is still ending the steps of a dead attempt costs one attempt, and a failure that recurs at the same point does not
-    use up all of them.
+    ``cancelled``: the job's script got SIGTERM, too, and not at the time limit. Then somebody has cancelled the job,
+    unless the run has found out from the scheduler that it is preempted. A run that was killed before it could report
+    anything is continued if this attempt or the one before has written a checkpoint, or if the scheduler says that it
+    is preempted. So a node that is still ending the steps of a dead attempt costs one attempt, and a failure that
+    recurs at the same point does not use up all of them.
     """
     packed = packed_runs(path)
     if packed is not None:

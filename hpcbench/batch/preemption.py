@@ -1,4 +1,4 @@
-"""Whether Slurm takes the nodes of this job away, and whether it has itself queued the job again."""
+"""Why Slurm ends this job: preemption or its time limit; and whether it has itself queued the job again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 PREEMPTED = re.compile(r"\bJobState=PREEMPTED\b|\bPreemptTime=\d")
 """In the answer of ``scontrol``; ``PreemptTime`` is ``None`` for a job that continues."""
+OVER_TIME = re.compile(r"\bJobState=TIMEOUT\b|\bReason=TimeLimit\b")
+"""In the answer of ``scontrol``, whose state is ``COMPLETING`` until all processes of the job have ended."""
 RESTARTS = re.compile(r"\bRestarts=(\d+)")
 """In the answer of ``scontrol``: how often the job was queued again, which grows before its processes end."""
 
@@ -18,6 +20,14 @@ def was_preempted(environ: Mapping[str, str], limit_s: float = 3.0) -> bool:
     False outside Slurm, and if the controller, or the command ``scontrol``, does not answer within ``limit_s``.
     """
     return PREEMPTED.search(job_record(environ, limit_s)) is not None
+
+
+def reached_time_limit(environ: Mapping[str, str], limit_s: float = 3.0) -> bool:
+    """Whether Slurm ends the job of this environment because its time limit is reached.
+
+    False outside Slurm, and if the controller does not answer within ``limit_s``.
+    """
+    return OVER_TIME.search(job_record(environ, limit_s)) is not None
 
 
 def was_requeued(environ: Mapping[str, str], limit_s: float = 10.0) -> bool:

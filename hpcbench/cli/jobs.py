@@ -164,13 +164,16 @@ def say_interruption(folder: Path, cancelled: bool, hold: Path | None) -> int:
     """Tell a job's script whether to continue the run; if so, the hold hands over before the next attempt is queued."""
     from hpcbench.batch.continuation import interruption
     from hpcbench.batch.holds import announce_continuation, newest_hold
-    from hpcbench.batch.preemption import was_requeued
+    from hpcbench.batch.preemption import reached_time_limit, was_requeued
     from hpcbench.batch.warning_time import too_short
 
     if cancelled and was_requeued(os.environ):
         print("hpcbench: Slurm has queued the job again; its next attempt continues the run", flush=True)
         return 1
-    is_interrupted, why = interruption(folder, cancelled=cancelled)
+    over_time = cancelled and reached_time_limit(os.environ)
+    is_interrupted, why = interruption(folder, cancelled=cancelled and not over_time)
+    if over_time:
+        why = f"reached its time limit and {why}"
     newest = newest_hold(folder)
     if hold is not None and newest is not None:
         if hold.name != str(newest.number):

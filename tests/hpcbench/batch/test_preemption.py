@@ -1,4 +1,4 @@
-"""Whether Slurm preempts a job, as a controller says it, or says nothing."""
+"""Why Slurm ends a job, as a controller says it, or says nothing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.batch.continuation import NO_PROGRESS
 from hpcbench.batch.preemption import was_preempted, was_requeued
 from hpcbench.cli.main import main
+from hpcbench.exits import Cause
+from hpcbench.results.attempts import Attempt, Attempts
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.summary import Summary
 
 ANSWER = (
     "JobId=7 JobName=train UserId=me(1000) Priority=1 JobState={state} Reason=None Requeue=1 Restarts=0 ExitCode=0:0 "
@@ -78,6 +83,37 @@ def test_a_job_that_slurm_has_queued_again_is_not_queued_twice(
     printed = capsys.readouterr().out
     assert ("Slurm has queued the job again" in printed) is expected
     assert ("was cancelled" in printed) is not expected
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "cause", "code", "words"),
+    [
+        ("COMPLETING", "TimeLimit", "signal", 0, "reached its time limit and was stopped by SIGUSR1; continued"),
+        ("TIMEOUT", "None", "signal", 0, "reached its time limit and was stopped by SIGUSR1; continued"),
+        ("COMPLETING", "TimeLimit", "diverged", 1, "reached its time limit and ended: diverged; not continued"),
+        ("COMPLETING", "TimeLimit", None, 1, f"reached its time limit and {NO_PROGRESS}; not continued"),
+        ("COMPLETING", "None", "signal", 1, "was cancelled; not continued"),
+        ("COMPLETING", "PartitionTimeLimit", "signal", 1, "was cancelled; not continued"),
+    ],
+)
+def test_a_job_that_reached_its_time_limit_was_not_cancelled(
+    state: str, reason: str, cause: Cause | None, code: int, words: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A step that takes longer than the warning time: the script gets SIGTERM as if it were cancelled."""
+    answer = ANSWER.format(state=state, time="None").replace("Reason=None", f"Reason={reason}")
+    for name, value in environ_with(tmp_path, f'echo "{answer}"').items():
+        monkeypatch.setenv(name, value)
+    run = tmp_path / "run"
+    run.mkdir()
+    Attempts([Attempt(0.0, 10.0, 0, 5, cause)]).write(run)
+    if cause is not None:
+        signal = "SIGUSR1" if cause == "signal" else None
+        RunFolder(run).write_summary(
+            Summary("cosmoflow", "t", "smoke", status="aborted", cause=cause, signal=signal)
+        )  # fmt: skip
+    assert main(["jobs", "--interrupted", "--cancelled", str(run)]) == code
+    assert capsys.readouterr().out == f"hpcbench: the run {words}\n"
 
 
 @pytest.mark.parametrize(("when", "again"), [("2026-03-14T10:00:00", True), ("None", False)])

@@ -47,6 +47,14 @@ def test_nodes_are_as_published() -> None:
     }  # fmt: skip
 
 
+def test_jobs_in_the_queue_are_as_published() -> None:
+    """The most that a site's page lets a user have in the profile's queue; absent where the page names no figure."""
+    found = {path.stem: read_site(path).most_jobs for path in PROFILES.glob("*.yaml")}
+    assert {name: most for name, most in found.items() if most is not None} == {
+        "aurora": 1, "frontier": 100, "lumi-g": 210, "polaris": 1, "summit": 100,
+    }  # fmt: skip
+
+
 def test_a_profile_of_ones_own_comes_first(tmp_path: Path) -> None:
     (tmp_path / "frontier.yaml").write_text(GOOD)
     environ = {"HPCBENCH_SITES": str(tmp_path)}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpcbench.batch.packed_runs import packed_runs
+from hpcbench.batch.site import read_site
 from hpcbench.exits import Aborted
 from hpcbench.study import job_runs
 from hpcbench.study.folder import StudyFolder
@@ -124,6 +125,23 @@ def test_no_more_groups_are_queued_than_asked_for(cluster: Cluster, folder: Stud
     assert max(counts) == 2
     assert counts[-1] == 0, "with wait it ends when all have"
     assert len(cluster.notes("end")) == 4
+
+
+def test_a_profile_says_how_many_jobs_are_queued_where_the_command_does_not(
+    cluster: Cluster, folder: StudyFolder
+) -> None:
+    profile = cluster.folder / "cluster.yaml"
+    profile.write_text(profile.read_text() + "most_jobs: 2\n")
+    cluster.site = read_site(profile)
+    cluster.will(STUDY)
+    bring(STUDY, cluster, folder, wait=False)
+    assert len(cluster.notes("submit")) == 2
+    bring(STUDY, cluster, folder, wait=False)
+    assert len(cluster.notes("submit")) == 2, "both are still in the queue"
+    other = StudyFolder(folder.path.with_name("other"))
+    other.runs.mkdir(parents=True)
+    bring(STUDY, cluster, other, wait=False, at_once=3)
+    assert len(cluster.notes("submit")) == 2 + 3
 
 
 @pytest.mark.parametrize("cluster", ["pbs"], indirect=True)

@@ -91,6 +91,29 @@ def test_jobs_that_slurm_warns_twice_reach_their_targets(slurm: Slurm, datasets:
     assert staged_files(tmp_path / "local") == []
 
 
+def test_a_job_that_slurm_ends_at_its_time_limit_comes_back(slurm: Slurm, datasets: Path, tmp_path: Path) -> None:
+    """As when a step takes longer than the warning time: the ranks and the script get SIGTERM at the limit."""
+    run, settings = tmp_path / "runs" / "job", tmp_path / "settings.yaml"
+    never, now = TARGETS["cosmoflow"]
+    write_target(settings, never)
+    more = ["--staging.path", "exchange", "--config", settings, "--train.baselines", "false"]
+    more += ["--time", "01:00:00", "--warn-s", 60, "--cores-per-rank", 1]
+    done = submit(slurm, "cosmoflow", datasets, run, *more, site="four-nodes", nodes=2)
+    assert done.returncode == 0, done.stderr
+    attempt_trains(run, 1)
+    wait_until(lambda: elapsed_s(slurm, job_id(run)) > 60, run)
+    write_target(settings, now)
+    set_limit(slurm, job_id(run), 1)
+    wait_until(lambda: "attempt 2," in log(run), run)
+    set_limit(slurm, job_id(run), 60)
+    assert "DUE TO TIME LIMIT" in log(run)
+    assert " done" in ended(slurm, run), log(run)
+    assert log(run).count("hpcbench: the run reached its time limit and was ") == 1, log(run)
+    assert "was cancelled" not in log(run)
+    summary = RunFolder.open(run).read_summary()
+    assert (summary.status, summary.cause, summary.resumed) == ("success", "target", 1), log(run)
+
+
 @pytest.mark.long
 def test_a_job_of_four_nodes_that_slurm_warns_twice_reaches_its_target(
     slurm: Slurm, datasets: Path, tmp_path: Path

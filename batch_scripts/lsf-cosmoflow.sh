@@ -14,7 +14,7 @@
 
 set -euo pipefail
 cancelled=
-trap '[ "$SECONDS" -ge 7200 ] || cancelled=--cancelled' TERM  # the run ends first, and then what it staged goes
+trap '[ "$SECONDS" -ge 7170 ] || cancelled=--cancelled' TERM  # the run ends first, and then what it staged goes
 run=/project/me/runs/cosmoflow
 job_id="$LSB_JOBID"
 attempt=${HPCBENCH_ATTEMPT:-1}

@@ -40,6 +40,8 @@ from staging.ranks.signals import WARNING_VARIABLE
 
 PAUSES_S = (0, 5, 20, 60, 120)
 """Pauses before each try to queue an interrupted job again: a controller that restarts is away for a minute or two."""
+START_S = 30
+"""Seconds by which a job's time may have begun before its script, whose own clock tells when the limit is reached."""
 
 
 def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
@@ -98,7 +100,7 @@ def when_terminated(job: Job, site: Site, scheduler: Scheduler) -> str:
     note = "cancelled=--cancelled"
     if scheduler.WARNS or site.scheduler == "local":
         return note
-    return f"""'[ "$SECONDS" -ge {job.time_s} ] || {note}'"""
+    return f"""'[ "$SECONDS" -ge {max(0, job.time_s - START_S)} ] || {note}'"""
 
 
 def software(job: Job) -> list[str]:

@@ -12,7 +12,7 @@ from tests.hpcbench.batch.test_scripts import AGAIN, NOTE, fakes, of, run_script
 __all__ = ["fakes"]
 
 
-@pytest.mark.parametrize(("seconds", "limit"), [(500, False), (600, True)])
+@pytest.mark.parametrize(("seconds", "limit"), [(560, False), (575, True), (601, True)])
 @pytest.mark.parametrize("name", ["slurm", "pbs", "lsf", "flux", "local"])
 def test_sigterm_at_the_time_limit_is_no_cancellation(
     name: str, seconds: int, limit: bool, fakes: Path, tmp_path: Path

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import pickle
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -30,7 +29,7 @@ from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import UNSET, Landed, kept
-from staging.ledger.destination_lock import lock_destination
+from staging.ledger.destination_lock import DestinationLock, lock_destination
 from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.journal import Journal, Start
 from staging.ledger.jsonl import read_header
@@ -48,7 +47,7 @@ from staging.ranks.collective_errors import together
 from staging.ranks.signals import what_ended
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Names
-from staging.source.sources import TreeSource
+from staging.source.sources import READ, TreeSource
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import bytes_in_blocks, check_space
 from staging.threads.adaptive_pool import run_in_thread
@@ -115,17 +114,20 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
     start = time.perf_counter()
     destination = together(world, lambda: own_destination(replace(options, path="exchange"), world))
     job = world.broadcast(secrets.token_hex(4))
-    with together(world, lambda: lock_destination(destination, options.source, world.place, job)):
+    with (
+        together(world, lambda: lock_destination(destination, options.source, world.place, job)) as held,
+        together(world, lambda: held.open(destination)) as folder,
+    ):
         moves = draw(options, shuffle, world, destination)
-        together(world, lambda: make_ready(destination, moves, world))
+        together(world, lambda: make_ready(folder, moves, world))
         journal = Journal(destination)
         begun = Start.of_this_process(job, world.place, " ".join(sys.argv))
         try:
             journal.start(begun)
-            move(options, moves, world, destination)
+            move(options, moves, world, folder)
             world.barrier()
-            together(world, lambda: settle(destination, moves.arriving(world.place.node), world.place))
-            together(world, lambda: remove(destination, moves.leaving(world.place.node), world.place))
+            together(world, lambda: settle(folder, moves.arriving(world.place.node), world.place))
+            together(world, lambda: remove(folder, moves.leaving(world.place.node), world.place))
         except BaseException as error:
             cause = what_ended(error)
             with suppress(DataError):  # such as a full disk, which the first error reports
@@ -198,16 +200,34 @@ def sharded(options: StageOptions, place: Place, destination: Path) -> bytes | N
     return pickle.dumps([file for file, replicated in zip(files, everywhere, strict=True) if not replicated])
 
 
-def make_ready(destination: Path, moves: Moves, world: World) -> None:
+def make_ready(folder: DestinationFolder, moves: Moves, world: World) -> None:
     """Clear the folder for arrivals, and check that they fit in addition to what is there; collective."""
     place = world.place
     if place.local_rank == 0:
-        shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
+        clear_arrivals(folder)
     sizes = moves.listing.sizes[moves.home == place.node]
-    check_space(destination, bytes_in_blocks(sizes, destination), len(sizes), world)
+    check_space(folder.path, bytes_in_blocks(sizes, folder.path), len(sizes), world)
 
 
-def move(options: StageOptions, moves: Moves, world: World, destination: Path) -> Counters:
+def clear_arrivals(folder: DestinationFolder) -> None:
+    """Remove the folder for arrivals, as far as the system lets us. Raises ``DataError`` for a link on the way."""
+    with suppress(OSError):
+        folder.remove(f"{BOOKKEEPING}/{ARRIVING}")
+
+
+class StagedSource(TreeSource):
+    """Files that landed in an open destination; links in it are not followed."""
+
+    def __init__(self, folder: DestinationFolder, listing: Listing, retries: int) -> None:
+        super().__init__(folder.path, listing, retries=retries)
+        self._folder = folder
+
+    def open(self, name: str) -> int:
+        """Open a file for reading."""
+        return self._folder.open(name, READ)
+
+
+def move(options: StageOptions, moves: Moves, world: World, folder: DestinationFolder) -> Counters:
     """Bring files into the folder for arrivals: this rank's part in reading, sending and receiving them."""
     place = world.place
     places = world.all_gather(place)
@@ -220,29 +240,29 @@ def move(options: StageOptions, moves: Moves, world: World, destination: Path) -
     entries = np.flatnonzero(plan.lane == place.local_rank)
     lane = Lane(world, plan, [ranks[node] for node in range(plan.nodes)], entries, options.piece_bytes)
     every = np.ones(len(plan.listing), np.bool_)
-    source = TreeSource(destination, plan.listing, retries=options.retries)
-    with DestinationFolder(destination) as folder, folder.below(f"{BOOKKEEPING}/{ARRIVING}", make=True) as arriving:
+    source = StagedSource(folder, plan.listing, options.retries)
+    with folder.below(f"{BOOKKEEPING}/{ARRIVING}", make=True) as arriving:
         make_writer = partial(PieceWriter, plan.listing, every, FileSinkMaker(False), arriving, lambda landed: None)
         return move_by_exchange(
             lane, source, make_writer, options.threads, options.queue_pieces, checked=options.verify != "none"
         )
 
 
-def settle(destination: Path, files: list[Landed], place: Place) -> None:
+def settle(folder: DestinationFolder, files: list[Landed], place: Place) -> None:
     """Make the arrived files durable, name them in the manifest, and put them in place."""
     if place.local_rank != 0 or not files:
         return
-    sync_filesystem(destination)
-    with DestinationFolder(destination) as folder, folder.below(f"{BOOKKEEPING}/{ARRIVING}") as arriving:
-        Manifest(destination).append([as_kept(file, arriving) for file in files])
+    sync_filesystem(folder.path)
+    with folder.below(f"{BOOKKEEPING}/{ARRIVING}") as arriving:
+        Manifest(folder.path).append([as_kept(file, arriving) for file in files])
         for file in files:
             try:
                 folder.rename(file.name, file.name, arriving)
             except OSError as error:
                 problem = f"cannot be put in place ({error.strerror})"
-                raise DataError(destination / file.name, problem, "stage again") from None
-    shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
-    sync_filesystem(destination)
+                raise DataError(folder / file.name, problem, "stage again") from None
+    clear_arrivals(folder)
+    sync_filesystem(folder.path)
 
 
 def as_kept(file: Landed, folder: DestinationFolder) -> Landed:
@@ -251,7 +271,7 @@ def as_kept(file: Landed, folder: DestinationFolder) -> Landed:
     return file if status is None else replace(file, kept_ns=kept(file.mtime_ns, status.st_mtime_ns))
 
 
-def remove(destination: Path, files: Iterable[Landed], place: Place, *, quiet: bool = False) -> None:
+def remove(folder: DestinationFolder, files: Iterable[Landed], place: Place, *, quiet: bool = False) -> None:
     """Remove files that another node has now, and then their names from the manifest.
 
     A file that is not as it landed here may be somebody's own: it stays, and is reported unless ``quiet``.
@@ -259,24 +279,24 @@ def remove(destination: Path, files: Iterable[Landed], place: Place, *, quiet: b
     names = [file.name for file in files]
     if place.local_rank != 0 or not names:
         return
-    records = load_records(destination)  # these have the file times that this node keeps
-    with DestinationFolder(destination) as folder:
-        _, left = unlink_as_landed(folder, (records[name] for name in names if name in records))
+    records = load_records(folder.path)  # these have the file times that this node keeps
+    _, left = unlink_as_landed(folder, (records[name] for name in names if name in records))
     for name in left if not quiet else ():
         print_line(f"{place.node_name}: left {one_line(name)}, which is not as staging put it there")
-    sync_filesystem(destination)
-    Manifest(destination).remove(names)
+    sync_filesystem(folder.path)
+    Manifest(folder.path).remove(names)
 
 
-def remove_strays(plan: Plan, destination: Path, place: Place, *, quiet: bool = False) -> None:
+def remove_strays(plan: Plan, destination: Path, place: Place, held: DestinationLock, *, quiet: bool = False) -> None:
     """At the end of a staging of shards, remove files whose home is elsewhere, and unfinished arrivals.
 
     Files that came from no entry of the plan stay, and so do files that are not as they landed.
     """
     if place.local_rank != 0 or not (plan.home >= 0).any():
         return
-    shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
     at_home = {plan.listing.names[int(entry)] for entry in plan.lands_on(place.node)}
     elsewhere = set(plan.listing.names) - at_home
-    strays = [file for file in load_records(destination) if file.source in elsewhere]
-    remove(destination, strays, place, quiet=quiet)
+    with held.open(destination) as folder:
+        clear_arrivals(folder)
+        strays = [file for file in load_records(destination) if file.source in elsewhere]
+        remove(folder, strays, place, quiet=quiet)

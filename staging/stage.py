@@ -286,7 +286,7 @@ class Staging:
 
     def remove_strays(self) -> None:
         """Remove files of shards whose home is another node."""
-        remove_strays(self.prepared.plan, self.prepared.destination, self.world.place, quiet=self.quiet)
+        remove_strays(self.prepared.plan, self.prepared.destination, self.world.place, self.held, quiet=self.quiet)
 
     def follow(self) -> None:
         """Count files that have vanished from the source, or remove them if asked to; on the first rank of a node.

@@ -149,40 +149,22 @@ def _remove_books(destination: DestinationFolder, cleaned: Cleaned) -> None:
     with refusals(path), destination.below(BOOKKEEPING) as books, books.reach("") as descriptor:
         # otherwise files might be back after a crash, and nothing would say whose they are
         sync_filesystem(destination.path)
-        _remove(books, JOURNAL)
+        books.remove(JOURNAL)
         sync_descriptor(descriptor)
         names = sorted(os.listdir(descriptor))  # noqa: PTH208  # of an open folder
         cleaned.left += [f"{BOOKKEEPING}/{name}" for name in names if not is_book(name)]
         for name in names:
             if is_book(name) and name != LOCK:
-                _remove(books, name)
-        _remove(books, LOCK)
+                books.remove(name)
+        books.remove(LOCK)
     with destination.reach("") as descriptor, refusals(path):
         _remove_empty(descriptor, BOOKKEEPING)  # unless it holds something not ours, or the lock of the next staging
-
-
-def _remove(folder: DestinationFolder, name: str) -> None:
-    """Remove a file, or a folder with everything in it, if it exists."""
-    status = folder.status(name)
-    if status is None:
-        return
-    with folder.reach("") as descriptor:
-        if not stat.S_ISDIR(status.st_mode):
-            os.unlink(name, dir_fd=descriptor)
-            return
-        with folder.below(name) as below:
-            for _, folders, names, inner in below.walk(topdown=False):
-                for each in names:
-                    os.unlink(each, dir_fd=inner)
-                for each in folders:
-                    os.rmdir(each, dir_fd=inner)
-        os.rmdir(name, dir_fd=descriptor)
 
 
 def _remove_staged(folder: DestinationFolder, records: Records, cleaned: Cleaned) -> bool:
     """Remove what the manifest names and what is unfinished; returns whether files stay that it does not name."""
     with refusals(folder / BOOKKEEPING), folder.below(BOOKKEEPING) as books:
-        _remove(books, ARRIVING)
+        books.remove(ARRIVING)
     for file in records:
         if is_inside(folder.path, file.name) and is_as_landed(folder.status(file.name), file.size, file.landed_ns):
             with refusals(folder / file.name):

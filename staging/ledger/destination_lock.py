@@ -45,6 +45,16 @@ class DestinationLock:
     ) -> None:
         self.release()
 
+    def open(self, destination: Path) -> DestinationFolder:
+        """The locked destination, to be closed. Raises ``DataError`` if a link or another folder is in its place."""
+        folder = DestinationFolder(destination)
+        try:
+            self.refuse_other(folder)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
     def refuse_other(self, folder: DestinationFolder) -> None:
         """Raise ``DataError`` if ``folder`` is not the locked one: somebody has put another in its place."""
         if self._descriptor is None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import secrets
 import statistics
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from staging.atomic import replacing
+from staging.atomic import TEMPORARY_SUFFIX
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.one_line import one_line
+from staging.storage.destination_folder import DestinationFolder
 
 SCHEMA = 1
 NAME = "probe.json"
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 WORDS = {
     "read": "source read",
     "stat": "source stat",
@@ -112,14 +117,18 @@ class Ceilings:
         return "\n".join(lines)
 
 
-def write_ceilings(ceilings: Ceilings, destination: Path) -> None:
-    """Keep a probe's result below ``destination``. Raises ``DataError`` if it can't be written."""
-    path = destination / BOOKKEEPING / NAME
+def write_ceilings(ceilings: Ceilings, folder: DestinationFolder) -> None:
+    """Keep a probe's result below a destination. Raises ``DataError`` if it can't be written."""
+    name = f"{BOOKKEEPING}/{NAME}"
+    temporary = f"{BOOKKEEPING}/.{NAME}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}"
     try:
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(ceilings.as_dict(), indent=1) + "\n", encoding="utf-8")
+        with os.fdopen(folder.open(temporary, NEW), "w", encoding="utf-8") as file:
+            file.write(json.dumps(ceilings.as_dict(), indent=1) + "\n")
+        folder.rename(temporary, name)
     except OSError as error:
-        raise DataError(path, f"cannot be written ({error.strerror})", "choose another destination") from None
+        with suppress(OSError, DataError):
+            folder.unlink(temporary)
+        raise DataError(folder / name, f"cannot be written ({error.strerror})", "choose another destination") from None
 
 
 def read_ceilings(destination: Path) -> Ceilings | None:

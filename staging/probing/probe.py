@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from staging.ranks.world import Place, World
 from staging.source.page_cache import IoCounters, cache_state
 from staging.source.sources import Source
 from staging.storage.destination import storage
+from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import filesystem_type
 from staging.storage.write_ways import WAYS, WriteWay, ways_at
 
@@ -63,9 +64,11 @@ def probe(
     together(world, lambda: refuse_absent(options.source))
     sample = take_sample(options, world, source)
     job = world.broadcast(secrets.token_hex(4))
-    with together(world, lambda: lock_destination(destination, options.source, world.place, job)):
-        world.barrier()
-        rates = Probe(options, world, destination, sample, budget_s, quiet).run(job)
+    with (
+        together(world, lambda: lock_destination(destination, options.source, world.place, job)) as held,
+        together(world, lambda: held.open(destination)) as folder,
+    ):
+        rates = Probe(options, world, folder, sample, budget_s, quiet).run(job)
         ceilings = Ceilings(
             source=str(options.source), destination=options.destination, nodes=tuple(node_names(world)),
             ranks=world.place.size, seconds=time.perf_counter() - start, rates=tuple(rates),
@@ -73,7 +76,7 @@ def probe(
         )  # fmt: skip
         ceilings = world.broadcast(ceilings)
         if world.place.local_rank == 0:
-            write_ceilings(ceilings, destination)
+            write_ceilings(ceilings, folder)
         world.barrier()
     return ceilings
 
@@ -82,8 +85,9 @@ class Probe:
     """The measurements one after another; each begins on all ranks at once."""
 
     def __init__(
-        self, options: StageOptions, world: World, destination: Path, sample: Sample, budget_s: float, quiet: bool
-    ) -> None:
+        self, options: StageOptions, world: World, destination: DestinationFolder, sample: Sample, budget_s: float,
+        quiet: bool,
+    ) -> None:  # fmt: skip
         self.options = options
         self.world = world
         self.destination = destination
@@ -95,32 +99,40 @@ class Probe:
 
     def run(self, job: str) -> list[Rate]:
         """Measure everything that can be measured here."""
-        folder = self.destination / BOOKKEEPING / f"probe.{job}"
-        together(self.world, lambda: self._make(folder))
+        name = f"{BOOKKEEPING}/probe.{job}"
+        together(self.world, lambda: self._make(name))
         try:
-            ways = self._ways(folder)
-            shown = self.world.place.rank == 0 and not self.quiet
-            with Progress(self._number(len(ways)), "probe", "measurements", enabled=shown) as self.progress:
-                self._looks()
-                self._reads()
-                self._local(folder, ways)
-                self._exchange()
-                self._decode()
+            with together(self.world, lambda: self.destination.below(name)) as folder:
+                self._measure_all(folder)
             return self.rates
         finally:
             if self.world.place.local_rank == 0:
-                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    self.destination.remove(name)
 
-    def _make(self, folder: Path) -> None:
+    def _measure_all(self, folder: DestinationFolder) -> None:
+        ways = self._ways(folder.path)
+        shown = self.world.place.rank == 0 and not self.quiet
+        with Progress(self._number(len(ways)), "probe", "measurements", enabled=shown) as self.progress:
+            self._looks()
+            self._reads()
+            self._local(folder, ways)
+            self._exchange()
+            self._decode()
+
+    def _make(self, name: str) -> None:
         """Make the folder to write in, and remove those of killed probes; the caller holds the destination's lock."""
         if self.world.place.local_rank != 0:
             return
         try:
-            for left in folder.parent.glob("probe.*/"):
-                shutil.rmtree(left)
-            folder.mkdir()
+            with self.destination.below(BOOKKEEPING) as books, books.reach("") as descriptor:
+                for left in os.scandir(descriptor):
+                    if left.name.startswith("probe.") and left.is_dir(follow_symlinks=False):
+                        books.remove(left.name)
+            self.destination.below(name, make=True).close()
         except OSError as error:
-            raise DataError(folder, f"cannot be made ({error.strerror})", "choose another destination") from None
+            problem = f"cannot be made ({error.strerror})"
+            raise DataError(self.destination / name, problem, "choose another destination") from None
 
     def _blocks(self) -> list[int]:
         """Block sizes up to the first that holds the largest file of the sample."""
@@ -129,7 +141,15 @@ class Probe:
 
     def _ways(self, folder: Path) -> list[WriteWay]:
         """The ways to write large files that work on all nodes."""
-        found = self.world.all_gather(together(self.world, lambda: ways_at(folder)))
+
+        def works_here() -> list[WriteWay]:
+            try:
+                return ways_at(folder)
+            except OSError as error:
+                problem = f"cannot be written to ({error.strerror})"
+                raise DataError(folder, problem, "choose another destination") from None
+
+        found = self.world.all_gather(together(self.world, works_here))
         return [way for way in WAYS if all(way in ways for ways in found)]
 
     def _number(self, ways: int) -> int:
@@ -160,7 +180,7 @@ class Probe:
             )
             self._add("read", threads, block, rate, cache_state(before, IoCounters.now(), size, self.filesystem))
 
-    def _local(self, folder: Path, ways: list[WriteWay]) -> None:
+    def _local(self, folder: DestinationFolder, ways: list[WriteWay]) -> None:
         """Measure writing to the destination: large files, and small ones."""
         options, seconds = self.options, self.budget_s * CREATE_SHARE
         for way in ways:

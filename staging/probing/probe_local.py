@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from pathlib import Path
 
 from staging.checksums import crc32c
 from staging.errors import DataError
@@ -34,22 +33,22 @@ SMALL_FILES = 4096
 
 
 def write_rates(
-    folder: Path, options: StageOptions, world: World, seconds: float, way: WriteWay
+    folder: DestinationFolder, options: StageOptions, world: World, seconds: float, way: WriteWay
 ) -> tuple[float, float]:
     """Bytes per second that this rank writes, ``options.threads`` files at once: without and with a final syncfs.
 
     The files are removed. Raises ``DataError`` on all ranks if a disk is full. Collective: all ranks write at once.
     """
     place = world.place
-    room = free_bytes(folder) // FREE_SHARE // place.local_size // options.threads
-    together(world, lambda: sync_filesystem(folder))  # so that the measurement waits for no earlier writes
+    room = free_bytes(folder.path) // FREE_SHARE // place.local_size // options.threads
+    together(world, lambda: sync_filesystem(folder.path))  # so that the measurement waits for no earlier writes
     size = min(room, TRIAL // place.local_size // options.threads)
     trial = _write(folder, options, world, size, way)
     most = min(trial[1] * seconds, LARGEST / place.local_size)
     return _write(folder, options, world, min(room, max(size, int(most / options.threads))), way)
 
 
-def create_rate(folder: Path, threads: int, size: int, seconds: float, place: Place) -> float:
+def create_rate(folder: DestinationFolder, threads: int, size: int, seconds: float, place: Place) -> float:
     """Files of ``size`` bytes per second that this rank makes, each under a temporary name and then renamed."""
     make, data = FileSinkMaker(checksum=False), memoryview(bytearray(size))
 
@@ -60,7 +59,7 @@ def create_rate(folder: Path, threads: int, size: int, seconds: float, place: Pl
             made += 1
         return made
 
-    with DestinationFolder(folder) as opened:
+    with folder.below("") as opened:
         total, took = at_once(threads, work)
     return total / took
 
@@ -99,7 +98,9 @@ def gunzip_rate(sample: Sample, threads: int, seconds: float) -> float:
     return total / took
 
 
-def _write(folder: Path, options: StageOptions, world: World, size: int, way: WriteWay) -> tuple[float, float]:
+def _write(
+    folder: DestinationFolder, options: StageOptions, world: World, size: int, way: WriteWay
+) -> tuple[float, float]:
     """Write ``size`` bytes with each thread; bytes per second until handed over, and until flushed."""
     make = FileSinkMaker(checksum=False)
     block = memoryview(os.urandom(min(options.piece_bytes, max(size, 1))))
@@ -114,13 +115,13 @@ def _write(folder: Path, options: StageOptions, world: World, size: int, way: Wr
 
     def flush() -> float:
         start = time.perf_counter()
-        sync_filesystem(folder)
+        sync_filesystem(folder.path)
         return time.perf_counter() - start
 
     world.barrier()
-    with DestinationFolder(folder, way) as opened:
+    with folder.below("", way=way) as opened:
         total, written_s = together(world, lambda: at_once(options.threads, work))
     flushed_s = written_s + together(world, flush)
     for name in names:
-        (folder / name).unlink()
+        folder.unlink(name)
     return total / written_s, total / flushed_s

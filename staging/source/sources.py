@@ -17,6 +17,9 @@ STAT_BLOCK = 512
 SMALLEST_HOLES = 4096
 """Bytes; some filesystems keep smaller parts of a file with its metadata, and count no block for them."""
 
+READ = os.O_RDONLY | os.O_NONBLOCK
+"""Does not wait for the writer of a pipe; reading at an offset in one fails."""
+
 
 class Reader(Protocol):
     """Reads entries one after another, each from its start to its end. Used by one thread."""
@@ -69,6 +72,10 @@ class TreeSource:
         """A reader for one thread."""
         return FileReader(self)
 
+    def open(self, name: str) -> int:
+        """Open a file for reading; one that an index lists and that is a pipe is not waited for."""
+        return os.open(f"{self.root}/{name}", READ)
+
 
 class FileReader:
     """Reads files with plain system calls; never through a memory map, so that the system counts what is read."""
@@ -108,9 +115,9 @@ class FileReader:
 
     def _open(self, entry: int) -> None:
         self.close()
-        self._path = f"{self._root}/{self._source.listing.names[entry]}"
-        # Does not wait for a pipe that an index lists as a file: reading at an offset in it fails.
-        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+        name = self._source.listing.names[entry]
+        self._path = f"{self._root}/{name}"
+        self._descriptor = self._source.open(name)
         os.set_blocking(self._descriptor, True)
         self._entry = entry
         self.counters.metadata_operations += 2

@@ -110,6 +110,24 @@ class DestinationFolder:
         with suppress(*((FileNotFoundError,) if missing_ok else ())), self.reach(folder) as descriptor:
             os.unlink(base, dir_fd=descriptor)
 
+    def remove(self, name: str) -> None:
+        """Remove what has a name, a folder with everything in it; nothing if nothing has it."""
+        status = self.status(name)
+        if status is None:
+            return
+        if not stat.S_ISDIR(status.st_mode):
+            self.unlink(name, missing_ok=True)
+            return
+        with self.below(name) as below:
+            for _, folders, names, inner in below.walk(topdown=False):
+                for each in names:
+                    os.unlink(each, dir_fd=inner)
+                for each in folders:
+                    os.rmdir(each, dir_fd=inner)
+        folder, _, base = name.rpartition("/")
+        with self.reach(folder) as descriptor:
+            os.rmdir(base, dir_fd=descriptor)
+
     def rename(self, old: str, new: str, source: DestinationFolder | None = None) -> None:
         """Give ``old`` (of this folder, or of ``source``) the name ``new``, which may exist; folders are made."""
         before, _, base = old.rpartition("/")
@@ -117,10 +135,10 @@ class DestinationFolder:
         with (source or self).reach(before) as start, self.reach(after, make=True) as end:
             os.rename(base, target, src_dir_fd=start, dst_dir_fd=end)
 
-    def below(self, name: str, *, make: bool = False) -> DestinationFolder:
-        """A folder below, as a separate ``DestinationFolder``."""
+    def below(self, name: str, *, make: bool = False, way: WriteWay | None = None) -> DestinationFolder:
+        """A folder below (empty: this one), as a separate ``DestinationFolder``; ``way`` is as here if not given."""
         made = object.__new__(DestinationFolder)
-        made.path, made.way, made._lock = self.path / name, self.way, threading.Lock()
+        made.path, made.way, made._lock = self.path / name, way or self.way, threading.Lock()
         made._folders = {"": self._walk(name, make)}
         return made
 

@@ -7,25 +7,35 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import staging.ledger.clean
+import staging.probing.probe
+import staging.reshuffle
 import staging.stage
-from staging.errors import DataError
+from staging.errors import DataError, InputError
 from staging.ledger.clean import clean
 from staging.ledger.destination_lock import DestinationLock, lock, lock_destination
 from staging.ledger.journal import Journal
 from staging.ledger.manifest import load_records
 from staging.options import StageOptions
+from staging.probing.ceilings import read_ceilings
+from staging.probing.probe import probe
 from staging.ranks.world import Alone
+from staging.reshuffle import StagedSource, reshuffle
+from staging.source.listing import Listing, Names
 from staging.stage import stage
 from staging.storage.destination_folder import DestinationFolder
 from tests.staging.processes import contents
+from tests.staging.thread_world import run_ranks
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -131,11 +141,14 @@ def test_a_destination_that_leads_elsewhere_once_it_is_locked_is_one_place(
 def swaps(destination: Path, victim: Path, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, before which ``destination``, a folder, is moved away and a link to ``victim`` put in its place."""
 
-    def called(*words: Any) -> Any:
-        if not destination.is_symlink():
-            destination.rename(f"{destination}-moved")
-            destination.symlink_to(victim)
-        return function(*words)
+    one = threading.Lock()
+
+    def called(*words: Any, **named: Any) -> Any:
+        with one:
+            if not destination.is_symlink():
+                destination.rename(f"{destination}-moved")
+                destination.symlink_to(victim)
+        return function(*words, **named)
 
     return called
 
@@ -175,6 +188,99 @@ def test_cleaning_removes_nothing_where_a_link_leads(
     assert snapshot(other) == before
     if when != "DestinationFolder":
         assert list((tmp_path / "to-moved").iterdir()) == []
+
+
+def with_arrivals(destination: Path) -> dict[str, bytes]:
+    """Puts a file where a re-shuffle's arrivals wait; returns all that is there."""
+    arriving = destination / ".staging/arriving"
+    arriving.mkdir()
+    (arriving / "of another re-shuffle").write_text("mine")
+    return snapshot(destination)
+
+
+def test_the_end_of_a_staging_of_shards_removes_no_arrivals_where_a_link_leads(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination, other = tmp_path / "to", tmp_path / "other"
+    stage(StageOptions(source, str(other), "shard"), Alone(), quiet=True)
+    before = with_arrivals(other)
+    function = staging.stage.remove_strays
+    monkeypatch.setattr("staging.stage.remove_strays", swaps(destination, other, function))
+    with pytest.raises(DataError, match=f"{destination}: is a link or a file where a folder is to be"):
+        stage(StageOptions(source, str(destination), "shard"), Alone(), quiet=True)
+    assert snapshot(other) == before
+
+
+@pytest.mark.parametrize("when", ["draw", "make_ready", "move", "settle", "remove"])
+def test_a_reshuffle_touches_nothing_where_a_link_leads(
+    when: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abcdefgh":
+        (source / name).write_text(name)
+    options = StageOptions(source, str(tmp_path / "{node}"), "shard")
+    for each in (options, replace(options, destination=str(tmp_path / "other-{node}"))):
+        run_ranks([1, 1], lambda world, each=each: stage(each, world, quiet=True))  # type: ignore[misc]
+    other = tmp_path / "other-node0"
+    before = with_arrivals(other)
+    function = getattr(staging.reshuffle, when)
+    monkeypatch.setattr(f"staging.reshuffle.{when}", swaps(tmp_path / "node0", other, function))
+    with pytest.raises(InputError, match="is a link or a file where a folder is to be"):
+        run_ranks([1, 1], lambda world: reshuffle(options, 1, world))
+    assert snapshot(other) == before
+
+
+def test_a_reshuffle_reads_no_file_through_a_link(source: Path, victim: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "to"
+    stage(StageOptions(source, str(destination)), Alone(), quiet=True)
+    listing = Listing(Names.of(["sub/f.txt"]), *(np.array([4], np.int64) for _ in range(3)))
+    with DestinationFolder(destination) as folder:
+        (destination / "sub/f.txt").unlink()
+        (destination / "sub/f.txt").symlink_to(victim / "f.txt")
+        with pytest.raises(DataError, match="cannot be read"):
+            StagedSource(folder, listing, 0).reader().read_into(0, 0, memoryview(bytearray(4)))
+    shutil.rmtree(destination / "sub")
+    (destination / "sub").symlink_to(victim)
+    with DestinationFolder(destination) as folder, pytest.raises(DataError, match="links are not followed"):
+        StagedSource(folder, listing, 0).reader().read_into(0, 0, memoryview(bytearray(4)))
+
+
+@pytest.mark.parametrize("when", ["machine_facts", "ways_at", "write_rates", "create_rate", "write_ceilings"])
+def test_a_probe_writes_nothing_where_a_link_leads(
+    when: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination, other = tmp_path / "to", tmp_path / "other"
+    stage(StageOptions(source, str(other)), Alone(), quiet=True)
+    before = snapshot(other)
+    function = getattr(staging.probing.probe, when)
+    monkeypatch.setattr(f"staging.probing.probe.{when}", swaps(destination, other, function))
+    is_late = when in ("machine_facts", "create_rate", "write_ceilings")
+    with nullcontext() if is_late else pytest.raises(DataError, match=f"{destination}/.staging/probe"):
+        probe(StageOptions(source, str(destination)), Alone(), budget_s=0.5, quiet=True)
+    assert snapshot(other) == before
+    assert set(snapshot(tmp_path / "to-moved")) == {".staging/lock", *[".staging/probe.json"][: int(is_late)]}
+    assert (read_ceilings(tmp_path / "to-moved") is not None) == is_late
+
+
+@pytest.mark.parametrize("begin", ["reshuffle.reshuffle", "probing.probe.probe"])
+def test_another_folder_in_the_place_of_the_one_that_was_just_locked_is_refused(
+    begin: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination, other = tmp_path / "to", tmp_path / "other"
+    options = StageOptions(source, str(destination), "shard")
+    for each in (options, replace(options, destination=str(other))):
+        stage(each, Alone(), quiet=True)
+    before = with_arrivals(other)
+
+    def lock_and_swap(*words: Any) -> DestinationLock:
+        held = lock_destination(*words)
+        destination.rename(tmp_path / "to-moved")
+        other.rename(destination)
+        return held
+
+    monkeypatch.setattr(f"staging.{begin.rpartition('.')[0]}.lock_destination", lock_and_swap)
+    with pytest.raises(DataError, match="is not the folder that was locked"):
+        reshuffle(options, 1, Alone()) if begin.startswith("reshuffle") else probe(options, Alone(), quiet=True)
+    assert snapshot(destination) == before
 
 
 def test_another_folder_in_the_place_of_the_one_that_is_held_is_refused(tmp_path: Path) -> None:

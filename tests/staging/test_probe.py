@@ -29,6 +29,7 @@ from staging.ranks.world import Alone, Place
 from staging.report import RankReport
 from staging.source.sources import FileReader, TreeSource
 from staging.stage import stage
+from staging.storage.destination_folder import DestinationFolder
 from tests.staging.thread_world import run_ranks
 
 RATE = 8e6
@@ -189,7 +190,8 @@ def test_json_round_trip_and_what_a_probe_is_for(tmp_path: Path) -> None:
     found = Ceilings("/src", "/dst/{node}", ("a", "b"), 4, 9.5, rates, [{"nodes": 2, "cpus": [{"cores": 4}]}])
     (tmp_path / ".staging").mkdir()
     assert read_ceilings(tmp_path) is None
-    write_ceilings(found, tmp_path)
+    with DestinationFolder(tmp_path) as folder:
+        write_ceilings(found, folder)
     assert read_ceilings(tmp_path) == found
     assert ceilings_for(tmp_path, Path("/src"), 2) == found
     assert ceilings_for(tmp_path, Path("/src"), 3) is None
@@ -246,8 +248,8 @@ def test_nodes_that_no_probe_measured_have_no_share() -> None:
 
 
 def test_a_result_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"probe\.json: cannot be written"):
-        write_ceilings(Ceilings("", "", ("a",), 1, 0, ()), tmp_path / "absent")
+    with DestinationFolder(tmp_path) as folder, pytest.raises(DataError, match=r"probe\.json: cannot be written"):
+        write_ceilings(Ceilings("", "", ("a",), 1, 0, ()), folder)
 
 
 def test_what_is_refused_before_anything_is_made(source: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from staging.options import StageOptions
 from staging.ranks.world import Alone, Place
 from staging.reshuffle import ReshuffleReport, reshuffle
 from staging.stage import stage
+from staging.storage.destination_folder import DestinationFolder
 from tests.staging.test_stage import contents, stage_all
 from tests.staging.thread_world import run_ranks
 
@@ -217,8 +218,11 @@ def test_what_is_in_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / BOOKKEEPING / "arriving" / "a").touch()
     (tmp_path / "a").mkdir()
     file, place = Landed("a", 0, 0, "a", 0), Alone().place
-    with pytest.raises(InputError, match=r"a: cannot be put in place \(Is a directory\); stage again"):
-        module.settle(tmp_path, [file], place)
+    with (
+        DestinationFolder(tmp_path) as folder,
+        pytest.raises(InputError, match=r"a: cannot be put in place \(Is a directory\); stage again"),
+    ):
+        module.settle(folder, [file], place)
     (tmp_path / "a").rmdir()
     (tmp_path / "a").touch()
     os.utime(tmp_path / "a", ns=(0, 0))
@@ -228,8 +232,11 @@ def test_what_is_in_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("staging.storage.destination_folder.os.unlink", refuse)
-    with pytest.raises(InputError, match=r"a: cannot be removed \(Operation not permitted\); check its permissions"):
-        module.remove(tmp_path, [file], place)
+    with (
+        DestinationFolder(tmp_path) as folder,
+        pytest.raises(InputError, match=r"a: cannot be removed \(Operation not permitted\); check its permissions"),
+    ):
+        module.remove(folder, [file], place)
 
 
 def test_transformed_files_move_with_their_source(tmp_path: Path) -> None:
@@ -315,6 +322,7 @@ def test_names_leave_the_manifest_once_the_disk_has_forgotten_the_files(
         at_sync.append(((destination / file.name).exists(), file.name in load_records(destination)))
 
     monkeypatch.setattr(module, "sync_filesystem", look)
-    module.remove(tmp_path / "node0", [file], place)
+    with DestinationFolder(tmp_path / "node0") as folder:
+        module.remove(folder, [file], place)
     assert at_sync == [(False, True)]
     assert file.name not in load_records(tmp_path / "node0")

@@ -18,6 +18,7 @@ from staging.ranks.world import Alone
 from staging.report import StagingReport
 from staging.stage import stage
 from staging.storage import write_ways
+from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import filesystem_type
 from staging.storage.write_ways import WAYS, choose_way, ways_at
 from tests.staging.processes import PLAIN, contents, run
@@ -132,7 +133,8 @@ def test_the_fastest_that_a_probe_found_is_taken(source: Path, tmp_path: Path, f
     ]
     staged(source, tmp_path / "out", include=("small",))
     known = Ceilings(str(source), str(tmp_path / "out"), (Alone().place.node_name,), 1, 1.0, tuple(rates))
-    write_ceilings(known, tmp_path / "out")
+    with DestinationFolder(tmp_path / "out") as folder:
+        write_ceilings(known, folder)
     (tmp_path / "out/small").write_bytes(b"changed")
     report = staged(source, tmp_path / "out", include=("small",))
     assert report.ranks[0].way == fastest

@@ -23,6 +23,8 @@ from staging.ranks.process_exit import ALL_DIED, DIED, MOST_NAMED, died, exit_co
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT_S = 10.0
+"""Far above what is promised: other tests of the same session keep the cores busy."""
+PROMISED_S = 1.0
 RANKS = 3
 ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
 
@@ -83,6 +85,24 @@ def test_ranks_that_are_lost_together_are_all_named(tmp_path: Path) -> None:
     codes, _, errors = end(ranks)
     assert codes == [1, -signal.SIGKILL, -signal.SIGKILL]
     assert errors[0] == f"test: aborted: rank 1 and rank 2: {ALL_DIED}\n"
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_the_others_end_within_a_second_of_a_kill(who: int, tmp_path: Path) -> None:
+    """The best of five, since other work on the machine may hold up some of them."""
+    took = []
+    for attempt in range(5):
+        (tmp_path / str(attempt)).mkdir()
+        ranks = start(tmp_path / str(attempt), "wait", who)
+        for rank in ranks:
+            assert rank.stdout is not None
+            assert rank.stdout.readline() == "ready\n"
+        killed = time.monotonic()
+        ranks[who].kill()
+        codes, _, _ = end(ranks)
+        took.append(time.monotonic() - killed)
+        assert codes == [-signal.SIGKILL if rank == who else 1 for rank in range(RANKS)]
+    assert min(took) < PROMISED_S, took
 
 
 def test_of_many_lost_ranks_some_are_named() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.formats.regular import open_regular
+from staging.print_line import print_line
 from staging.progress import Progress
 from staging.ranks.world import Alone
 from staging.source.index import refuse_existing, write_index
@@ -34,10 +35,14 @@ def index_dataset(root: Path, out: Path | None = None, threads: int | None = Non
 def make_index(root: Path, threads: int | None = None, *, show: bool = True) -> Listing:
     """All files below ``root`` with the CRC32C of their content, read by ``threads`` (default: the allowed cores).
 
-    Raises ``DataError`` for what ``list_tree`` refuses, and for a file that changes or can't be read. Threads are
-    enough, since reading and checksums run outside Python's lock.
+    ``show`` says how far it is and, as a staging does, what is left out: links to folders and hidden names. Raises
+    ``DataError`` for what ``list_tree`` refuses, and for a file that changes or can't be read. Threads are enough,
+    since reading and checksums run outside Python's lock.
     """
-    listing = list_tree(root, Alone()).listing
+    walked = list_tree(root, Alone())
+    listing = walked.listing
+    if show and walked.skipped:
+        print_line(walked.skipped)
     threads = threads or len(os.sched_getaffinity(0))
     starts = range(0, len(listing), BLOCK)
     with Progress(len(listing), "index", "files", enabled=show) as progress:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.cli.main import main
+from staging.source.index import read_index
+
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
     """``python -m staging``."""
@@ -144,6 +147,19 @@ def test_links_to_the_destination_are_refused(target: str, how: str, by_link: bo
     assert len(done.stderr.splitlines()) == 1
     assert f"d/l: is a link to {tmp_path / target}, which {how} the destination {destination}; remove" in done.stderr
     assert files(tmp_path / "place/to") == ["d/f"]
+
+
+def test_an_index_has_neither_and_its_maker_says_so(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = tmp_path / "index"
+    assert main(["data", "index", str(source), "--out", str(index)]) == 0
+    assert "skipped: 2 links to folders, 3 hidden names" in capsys.readouterr().err.splitlines()
+    assert list(read_index(index).names) == ["a", "file"]
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain/a").write_text("a")
+    assert main(["data", "index", str(tmp_path / "plain")]) == 0
+    assert "skipped:" not in capsys.readouterr().err
 
 
 def test_an_index_says_itself_which_files_there_are(source: Path, tmp_path: Path) -> None:

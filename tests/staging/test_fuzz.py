@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.staging.fuzz.campaign import Campaign, Finding, Outcome, is_in_hdf5, reproduce
+from tests.staging.fuzz.campaign import HANGS, Campaign, Finding, Outcome, finding_of, is_in_hdf5, reproduce
 from tests.staging.fuzz.family import FAMILIES, find_family, make_case
 from tests.staging.fuzz.planted import TRIGGER
 from tests.staging.processes import ENVIRON, memory_folder
@@ -149,6 +150,24 @@ def test_the_command_tells_its_seed_and_repeats_a_case(tmp_path: Path) -> None:
     assert run("--seed", 5, "--cases", 50, "--formats", PLANTED + "Sound").returncode == 0
 
 
+def kind_of(ended_by: signal.Signals, file: str) -> str:
+    """The kind of a finding where a signal ended the child at the first line of ``file``."""
+    found = {"died": -ended_by, "case": 2, "trace": f'  File "{file}", line 1 in read\n'}
+    finding = finding_of("hdf5", 1, found)
+    assert finding is not None
+    outcome = Outcome()
+    outcome.add(finding)
+    assert bool(outcome.bugs) is (finding.kind != "library")
+    return finding.kind
+
+
+@pytest.mark.parametrize("ended_by", HANGS)
+def test_a_hang_within_hdf5_is_a_finding(ended_by: signal.Signals) -> None:
+    import h5py
+
+    assert kind_of(ended_by, h5py.__file__) == "hang"
+
+
 def test_a_crash_within_hdf5_is_told_from_one_of_staging(tmp_path: Path) -> None:
     import h5py
 
@@ -159,6 +178,8 @@ def test_a_crash_within_hdf5_is_told_from_one_of_staging(tmp_path: Path) -> None
         return next(place for place, line in enumerate(lines, 1) if text in line)
 
     assert is_in_hdf5(h5py.__file__, 1)
+    assert kind_of(signal.SIGSEGV, h5py.__file__) == "library"
+    assert kind_of(signal.SIGSEGV, tar.__file__) == "crash"
     assert is_in_hdf5(hdf5.__file__, number(hdf5.__file__, "file.id.links.exists("))
     assert not is_in_hdf5(hdf5.__file__, number(hdf5.__file__, "rows = max("))
     assert not is_in_hdf5(tar.__file__, 1)

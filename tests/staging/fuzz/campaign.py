@@ -46,7 +46,7 @@ class Finding:
     seed: int
     case: int
     kind: str
-    """``exception``, ``wrong``, ``memory``, ``crash``, ``hang`` or ``library``: one of the last two within HDF5."""
+    """``exception``, ``wrong``, ``memory``, ``crash``, ``hang`` or ``library``: a crash within HDF5."""
     what: str
     where: str
     trace: str
@@ -241,7 +241,8 @@ def finding_of(family: str, seed: int, found: dict[str, Any]) -> Finding | None:
         kind = "hang" if -code in HANGS else "crash"
         frames = FRAME.findall(trace)
         where = f"{'/'.join(Path(frames[0][0]).parts[-2:])}:{frames[0][1]} {frames[0][2]}" if frames else ""
-        kind = "library" if frames and is_in_hdf5(frames[0][0], int(frames[0][1])) else kind
+        if kind == "crash" and frames and is_in_hdf5(frames[0][0], int(frames[0][1])):
+            kind = "library"
         return Finding(family, seed, found["case"], kind, f"the process ended by {name}", where, trace)
     if "kind" in found:
         return Finding(family, seed, found["case"], found["kind"], found["what"], found["where"], found["trace"])

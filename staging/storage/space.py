@@ -59,10 +59,12 @@ def check_space(destination: Path, need_bytes: int, need_files: int, world: Worl
         own = _look(destination, (need_bytes, need_files), world.place.node_name)
     found = world.all_gather(own)
     rooms = [room for room in found if isinstance(room, _Room)]
-    problems = [problem for problem in found if isinstance(problem, DataError)]
-    problems += [problem for room in rooms if (problem := _lack(room, rooms)) is not None]
-    if problems:
-        raise problems[0]
+    if all(_problem(each, rooms) is None for each in found):
+        return
+    # looked for only now, since that takes a look at every process
+    left = world.all_gather(_left_over(destination, own, rooms))
+    problems = (_problem(each, rooms, more) for each, more in zip(found, left, strict=True))
+    raise next(problem for problem in problems if problem is not None)
 
 
 @dataclass(frozen=True)
@@ -74,43 +76,49 @@ class _Room:
     filesystem: tuple[str, int]
     need: tuple[int, int]
     free: tuple[int, int]
-    left_over: str
-    """A message on shared memory that someone could remove to make room; empty if there is none."""
+
+    def needed(self, rooms: list[_Room]) -> tuple[int, int]:
+        """Bytes and files that this node and those of ``rooms`` that share its filesystem need."""
+        sharing = [other.need for other in rooms if other.filesystem == self.filesystem]
+        return sum(need[0] for need in sharing), sum(need[1] for need in sharing)
 
 
 def _look(destination: Path, need: tuple[int, int], node: str) -> _Room | DataError:
     try:
         filesystem = (socket.gethostname(), existing_parent(destination).stat().st_dev)
         free = (free_bytes(destination), free_files(destination))
-        left = str(left_over() or "") if need[0] > free[0] and _is_for_memory(destination, need[0]) else ""
     except OSError as error:
         return DataError(destination, f"node {node} cannot look at it ({error.strerror})", "choose another destination")
-    return _Room(node, str(destination), filesystem, need, free, left)
+    return _Room(node, str(destination), filesystem, need, free)
 
 
-def _is_for_memory(destination: Path, need_bytes: int) -> bool:
-    """Whether the node's memory, or the filesystem of its shared memory, is what has too little room."""
-    existing = existing_parent(destination)
+def _left_over(destination: Path, room: _Room | DataError | None, rooms: list[_Room]) -> str:
+    """What is left of shared memory on this node that someone could remove to make room; empty if there is none."""
+    if not isinstance(room, _Room) or _problem(room, rooms) is None:
+        return ""
+    existing, (need_bytes, _) = existing_parent(destination), room.needed(rooms)
     if filesystem_type(existing) not in MEMORY_FILESYSTEMS:
-        return False
+        return ""
     same = SHARED_MEMORY.is_dir() and existing.stat().st_dev == SHARED_MEMORY.stat().st_dev
-    return same or available_memory() < need_bytes
+    return str(left_over() or "") if same or available_memory() < need_bytes else ""
 
 
-def _lack(room: _Room, rooms: list[_Room]) -> DataError | None:
-    sharing = [other for other in rooms if other.filesystem == room.filesystem]
-    need_bytes, need_files = (sum(other.need[kind] for other in sharing) for kind in (0, 1))
-    free_bytes_, free_files_ = room.free
+def _problem(room: _Room | DataError | None, rooms: list[_Room], left: str = "") -> DataError | None:
+    """The error of a node, of which ``left`` is what ``_left_over`` found; ``None`` for one that has room."""
+    if not isinstance(room, _Room):
+        return room
+    (need_bytes, need_files), (free_bytes_, free_files_) = room.needed(rooms), room.free
     if need_bytes > free_bytes_:
         problem = f"has {_size(free_bytes_)} free where staging needs {_size(need_bytes)}"
     elif need_files > free_files_:
         problem = f"can take {free_files_} more files where staging needs {need_files}"
     else:
         return None
-    shared = f" for the {len(sharing)} nodes that share it" if len(sharing) > 1 else ""
+    sharing = sum(other.filesystem == room.filesystem for other in rooms)
+    shared = f" for the {sharing} nodes that share it" if sharing > 1 else ""
     change = "free some, or choose a larger place"
-    if room.left_over:
-        change = f"{SHARED_MEMORY} holds {room.left_over}: remove it, {change}"
+    if left:
+        change = f"{SHARED_MEMORY} holds {left}: remove it, {change}"
     return DataError(room.folder, f"node {room.node} {problem}{shared}", change)
 
 

@@ -16,6 +16,7 @@ from staging.errors import DataError
 from staging.ranks.world import Alone
 from staging.storage import space
 from staging.storage.shared_memory import SEGMENTS, SHARED_MEMORY, left_over
+from tests.staging.thread_world import run_ranks
 
 MIB = 1 << 20
 
@@ -90,6 +91,31 @@ def test_what_a_killed_process_leaves_is_told_where_there_is_no_room(
     with pytest.raises(DataError) as caught:
         space.check_space(tmp_path, 1 << 55, 1, Alone("here"))
     assert "shared memory" not in str(caught.value)
+
+
+def test_it_is_told_where_only_the_sum_of_nodes_does_not_fit(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert named
+    monkeypatch.setattr(space, "filesystem_type", lambda folder: "tmpfs")
+    monkeypatch.setattr(space, "free_bytes", lambda folder: 3 * MIB)
+    monkeypatch.setattr(space, "available_memory", lambda: 3 * MIB)
+    run_ranks([1, 2], lambda world: space.check_space(tmp_path, MIB, 1, world))
+    with pytest.raises(DataError, match=r"3.00 MiB free where staging needs 4.00 MiB for the 2 nodes that ") as told:
+        run_ranks([1, 2], lambda world: space.check_space(tmp_path, 2 * MIB, 1, world))
+    assert f"{SHARED_MEMORY} holds " in str(told.value)
+
+
+def test_it_is_told_where_files_are_too_many(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are files: removing them makes room for others, on their own filesystem alone."""
+    assert named
+    monkeypatch.setattr(space, "filesystem_type", lambda folder: "tmpfs")
+    monkeypatch.setattr(space, "free_files", lambda folder: 7)
+    with pytest.raises(DataError, match=rf"more files where staging needs 8; {SHARED_MEMORY} holds \d+ MiB of shared"):
+        space.check_space(SHARED_MEMORY / "to", MIB, 8, Alone("here"))
+    if tmp_path.stat().st_dev != SHARED_MEMORY.stat().st_dev:
+        with pytest.raises(DataError, match="more files where staging needs 8; free some"):
+            space.check_space(tmp_path, MIB, 8, Alone("here"))
 
 
 def test_no_name_of_a_dataset_is_taken_for_a_segment() -> None:

@@ -175,7 +175,7 @@ def test_sizes_in_whole_blocks_are_what_the_filesystem_takes(small: Path) -> Non
 
 
 class Several(Alone):
-    """Ranks of several nodes, of which the others say what they are given to say."""
+    """Ranks of several nodes, of which the others say what they are given to say, and no shared memory is left."""
 
     def __init__(self, node: str, local_rank: int, others: list[object]) -> None:
         super().__init__(node)
@@ -185,7 +185,8 @@ class Several(Alone):
 
     def all_gather(self, value: T) -> list[T]:
         self.said.append(value)
-        return [value, *self.others]  # type: ignore[list-item]
+        others = [""] * len(self.others) if isinstance(value, str) else self.others
+        return [value, *others]  # type: ignore[list-item]
 
 
 def said_by(node: str, folder: Path, need: int) -> object:

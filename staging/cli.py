@@ -156,9 +156,7 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
         print(summary.table() + also, flush=True)
         if prepared.source.skipped:
             print(prepared.source.skipped, flush=True)
-    need = check_room(
-        prepared.destination, prepared.listing, prepared.wanted, prepared.make_sink, options.transform, world
-    )
+    need = check_room(prepared.destination, prepared.listing, prepared.wanted, prepared.make_sink, options, world)
     if first:
         after = f" after {options.transform}, as estimated" if options.transform else ""
         print(f"it fits on every node, which takes at most {human(need)}{after}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from staging.landing.sinks import SinkMaker
 from staging.landing.transform_exclusions import WithExclusions, landed_names, matcher
 from staging.landing.transforms import holds_files, sink_maker
 from staging.ledger.destination_lock import refuse_nesting, refuse_strangers
+from staging.ledger.journal import growth
 from staging.ledger.verify import BadFile
 from staging.open_source import open_source
 from staging.options import StageOptions
@@ -140,7 +142,7 @@ def prepare(
     with timer.span("check"):
         together(world, lambda: refuse_collisions(options, source.listing))
         if must_fit:
-            check_room(destination, source.listing, present.wanted, make_sink, options.transform, world)
+            check_room(destination, source.listing, present.wanted, make_sink, options, world)
     turns = turns_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     prepared = Prepared(
@@ -237,8 +239,9 @@ def ranks_per_node(places: list[Place]) -> list[int]:
 
 
 def check_room(
-    destination: Path, listing: Listing, wanted: NDArray[np.bool_], make_sink: SinkMaker, transform: str, world: World
-) -> int:
+    destination: Path, listing: Listing, wanted: NDArray[np.bool_], make_sink: SinkMaker, options: StageOptions,
+    world: World,
+) -> int:  # fmt: skip
     """Raise ``DataError`` on all ranks unless all nodes have room; returns the most bytes a node needs. Collective."""
     entries = np.flatnonzero(wanted)
 
@@ -246,11 +249,12 @@ def check_room(
         if world.place.local_rank != 0:
             return 0, 0
         names, sizes = listing.take(entries).names, listing.sizes[entries]
-        if not transform:
+        if not options.transform:
             content_bytes = bytes_in_blocks(sizes, destination)
         else:
             names, content_bytes = outputs_of(names, sizes, make_sink, block_bytes(destination))
-        books_bytes, books_files = overhead(names, content_bytes, destination)
+        journal_bytes = growth(world.place, " ".join(sys.argv), options.selection_words())
+        books_bytes, books_files = overhead(names, content_bytes, destination, journal_bytes)
         return content_bytes + books_bytes, len(names) + books_files
 
     need_bytes, need_files = together(world, needed)

@@ -31,13 +31,14 @@ from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import UNSET, Landed, kept
 from staging.ledger.destination_lock import DestinationLock, lock_destination
 from staging.ledger.durable_batch import sync_filesystem
-from staging.ledger.journal import Journal, Start
+from staging.ledger.journal import Journal, Start, growth
 from staging.ledger.jsonl import read_header
 from staging.ledger.manifest import Manifest, identity_of, load_records, manifest_path
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.writing import PieceWriter
 from staging.one_line import one_line
 from staging.options import StageOptions
+from staging.planning.overhead import overhead
 from staging.planning.plan import Plan, homes, matching, with_lanes
 from staging.planning.slices import Slices
 from staging.prepare import own_destination, ranks_per_node
@@ -202,11 +203,23 @@ def sharded(options: StageOptions, place: Place, destination: Path) -> bytes | N
 
 def make_ready(folder: DestinationFolder, moves: Moves, world: World) -> None:
     """Clear the folder for arrivals, and check that they fit in addition to what is there; collective."""
-    place = world.place
-    if place.local_rank == 0:
+    need = (0, 0)
+    if world.place.local_rank == 0:
         clear_arrivals(folder)
-    sizes = moves.listing.sizes[moves.home == place.node]
-    check_space(folder.path, bytes_in_blocks(sizes, folder.path), len(sizes), world)
+        need = needed(folder.path, moves, world.place)
+    check_space(folder.path, *need, world)
+
+
+def needed(destination: Path, moves: Moves, place: Place) -> tuple[int, int]:
+    """Bytes and files that the arrivals of a node take, with what is written about them and about what leaves."""
+    comes, goes = (np.flatnonzero(column == place.node) for column in (moves.home, moves.present))
+    content_bytes = bytes_in_blocks(moves.listing.sizes[comes], destination)
+    arriving = moves.listing.take(comes).names
+    # folders are made for the arrivals, and may be for the places that these are put in
+    named = (*arriving, *(f"{BOOKKEEPING}/{ARRIVING}/{name}" for name in arriving), *moves.listing.take(goes).names)
+    journal_bytes = growth(place, " ".join(sys.argv))
+    books_bytes, books_files = overhead(Names.of(named), content_bytes, destination, journal_bytes)
+    return content_bytes + books_bytes, len(comes) + books_files
 
 
 def clear_arrivals(folder: DestinationFolder) -> None:

@@ -18,6 +18,9 @@ from staging.ranks.world import Place
 NAME = "journal.jsonl"
 DONE = "done"
 KILLED = "killed"
+ID_CHARACTERS = 8
+END_LINE = 256
+"""More bytes than the line of a rank that ends well has, and line feeds, and digits that ranks' starts differ by."""
 LATEST = 253402300800
 """Seconds from 1970 to the year 10000; numbers from here on are not times."""
 
@@ -50,6 +53,12 @@ class Start:
         return one_line(f"staging {self.id} of {when} was killed on node {self.node}: rank {self.rank}, pid {self.pid}")
 
 
+def growth(place: Place, command: str, selection: Sequence[str] | None = None) -> int:
+    """The most bytes that the ranks of this node add to the journal when ``command`` stages once to its end."""
+    start = Start.of_this_process("0" * ID_CHARACTERS, place, command, selection)
+    return place.local_size * (len(_start_line(start)) + END_LINE)
+
+
 class Journal:
     """The journal below ``destination``; several processes may append to it at once."""
 
@@ -62,7 +71,7 @@ class Journal:
         Unfinished files alone would not show whose they are. Raises ``DataError`` if it can't be written.
         """
         start_file(self.path, {"what": "hpcbench staging journal"})
-        append_lines(self.path, [json.dumps({"event": "start", **asdict(start)})], durable=True)
+        append_lines(self.path, [_start_line(start)], durable=True)
 
     def end(self, start: Start, outcome: str = DONE, reason: str = "") -> None:
         """Record how it ended: ``done``, which a crash does not undo, ``aborted`` or ``killed``, and why."""
@@ -101,6 +110,10 @@ class Journal:
             except (KeyError, TypeError, ValueError, OverflowError):
                 continue
         return starts, outcomes
+
+
+def _start_line(start: Start) -> str:
+    return json.dumps({"event": "start", **asdict(start)})
 
 
 def _start(item: dict[str, Any]) -> Start:

@@ -13,22 +13,22 @@ LINE = 200
 BLOCK_LINE = 8
 """Bytes of a block's checksum in the manifest."""
 BOOKS = 12
-"""Files and blocks of the bookkeeping besides the manifest, and unfinished files."""
+"""Files and blocks of the bookkeeping besides the manifest and the journal's lines, and unfinished files."""
 
 
-def overhead(names: Names, content_bytes: int, folder: Path) -> tuple[int, int]:
+def overhead(names: Names, content_bytes: int, folder: Path, journal_bytes: int) -> tuple[int, int]:
     """Bytes and files that files of these relative names take below ``folder`` beyond their content.
 
     The manifest names each file, with its source and a checksum for every block of ``content_bytes``; folders name each
-    file, too, and are files themselves. ``BOOKS`` allows for the other bookkeeping, and for what a filesystem needs to
-    put files in place.
+    file, too, and are files themselves. The ranks of a node write ``journal_bytes`` into the journal. ``BOOKS`` allows
+    for the other bookkeeping, and for what a filesystem needs to put files in place.
     """
     if not len(names):
         return 0, 0
     block = block_bytes(folder)
     direct = names.folders()
     folders = direct | {above for name in direct for above in parents(name)}
-    lines = 3 * len(names.blob) + LINE * len(names) + BLOCK_LINE * (content_bytes // BLOCK_BYTES)
+    lines = 3 * len(names.blob) + LINE * len(names) + BLOCK_LINE * (content_bytes // BLOCK_BYTES) + journal_bytes
     return (-(-lines // block) + len(folders) + BOOKS) * block, len(folders) + BOOKS
 
 

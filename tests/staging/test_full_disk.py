@@ -6,11 +6,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from staging.errors import InputError
+from staging.ledger.journal import Journal
+from staging.options import StageOptions
+from staging.ranks.world import World
+from staging.report import StagingReport
+from staging.reshuffle import reshuffle
+from staging.stage import stage as stage_on_ranks
+from tests.staging.processes import contents
+from tests.staging.thread_world import run_ranks
 from tests.staging.transforming import cosmoflow
 
 PAGE = 4096
@@ -43,6 +53,11 @@ def stage(source: Path, destination: Path, transform: str) -> subprocess.Complet
     command = [sys.executable, "-m", "staging", str(source), str(destination), "--transform", transform]
     command = command if transform else command[:-2]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def stage_here(options: StageOptions, world: World) -> StagingReport:
+    """By ranks that are threads."""
+    return stage_on_ranks(options, world, quiet=True)
 
 
 def all_or_nothing(source: Path, disk: Path, transform: str) -> bool:
@@ -91,3 +106,77 @@ def test_a_disk_with_few_files_more_than_the_data(
     assert found[0] is False
     assert found[-1] is True
     assert found == sorted(found)
+
+
+def is_refused(step: Callable[[], object]) -> bool:
+    """Whether a step that must end well is refused for lack of room."""
+    try:
+        step()
+    except InputError as error:
+        if "free some, or choose a larger place" not in str(error):
+            raise
+        return True
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transform", [""])
+def test_a_disk_with_few_pages_more_than_the_data_and_the_lines_of_many_ranks(
+    source: Path, disk: Callable[[int, int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank records its command in the journal."""
+    monkeypatch.setattr(sys, "argv", ["stage", *(f"--exclude=*.{number}" for number in range(500))])
+    found = []
+    for more in range(0, 91, 10):
+        to = disk(40 + more, 1000)
+        options = StageOptions(source, str(to / "to"))
+        found.append(is_refused(partial(run_ranks, [16], partial(stage_here, options))))
+        assert not found[-1] or list(to.iterdir()) == []
+    assert found[0] is True
+    assert found[-1] is False
+    assert found == sorted(found, reverse=True)
+
+
+def fill(folder: Path, pages: int, files: int) -> None:
+    """Take what a filesystem has but so many pages and files."""
+    with (folder / "filler").open("wb") as file:
+        free = os.statvfs(folder).f_bavail - pages
+        assert free >= 0
+        file.write(bytes(free * PAGE))
+    for number in range(os.statvfs(folder).f_favail - files):
+        os.link(folder / "filler", folder / f"filler{number}")
+
+
+def unfill(folder: Path) -> None:
+    """Give back what ``fill`` took."""
+    for path in folder.glob("filler*"):
+        path.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transform", [""])
+@pytest.mark.parametrize("kind", ["pages", "files"])
+def test_a_reshuffle_onto_a_disk_that_is_nearly_full(
+    kind: str, source: Path, disk: Callable[[int, int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing moves until there is room for all that it takes."""
+    monkeypatch.setattr(sys, "argv", ["reshuffle", "x" * 10_000])
+    to = disk(400, 400)
+    options = StageOptions(source, str(to / "{node}"), "shard")
+    run_ranks([4, 4], lambda world: stage_here(options, world))
+    before = contents(to)
+    refused = 0
+    for free in range(0, 300, 6):
+        unfill(to)
+        fill(to, *((free, 200) if kind == "pages" else (200, free)))
+        if not is_refused(lambda: run_ranks([4, 4], lambda world: reshuffle(options, 1, world))):
+            break
+        refused += 1
+        unfill(to)
+        assert contents(to) == before
+        assert all(Journal(to / f"node{node}").is_done() for node in range(2))
+    else:
+        pytest.fail("it is refused however much is free")
+    assert refused > 0
+    unfill(to)
+    assert contents(to) != before

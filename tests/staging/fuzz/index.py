@@ -62,7 +62,7 @@ class IndexFamily(Family):
             with refused():
                 Selection(("*a*",), ("*.npy",), 3).of(listing, path)
             expect(bytes_in_blocks(listing.sizes, folder) >= listing.bytes, "blocks that overflow")
-            overhead(listing.names, listing.bytes, folder)
+            overhead(listing.names, listing.bytes, folder, 0)
             may_cut = listing.sizes >= 8 << 20
             for placement, way in (("replicate", "exchange"), ("shard", "direct")):
                 with refused():

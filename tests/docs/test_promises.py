@@ -15,7 +15,8 @@ NAMED = re.compile(r"`((?:[\w/]*/)?test_\w+)(\.py)?`")
 """A file of tests, or a test in the file that was named before it."""
 PARAGRAPHS = (
     "**Sources that change.**", "**Verify.**", "**The manifest**", "`--staging.overlap true` trains",
-    "With shards each node draws",
+    "With shards each node draws", "`--staging.path`, `.transform`", "When a process reads some part of a staged file",
+    "`--report FILE` writes all figures",
 )  # fmt: skip
 """How paragraphs begin, outside the lists, that make promises, too."""
 
@@ -57,6 +58,7 @@ def missing(page: str) -> list[str]:
 def test_there_are_promises() -> None:
     assert len(items("What is safe")) > 6
     assert len(items("Limits")) > 6
+    assert len(items("What the figures mean")) > 5
 
 
 @pytest.mark.parametrize("promise", items("What is safe"), ids=lambda promise: promise.split("**")[1])
@@ -67,6 +69,11 @@ def test_a_promise_names_a_test(promise: str) -> None:
 @pytest.mark.parametrize("limit", items("Limits"), ids=lambda limit: " ".join(limit.split()[:5]))
 def test_a_limit_names_a_test(limit: str) -> None:
     assert any(is_file for _, is_file in NAMED.findall(limit)), limit
+
+
+@pytest.mark.parametrize("meaning", items("What the figures mean"), ids=lambda meaning: meaning.split("**")[1])
+def test_the_meaning_of_a_figure_names_a_test(meaning: str) -> None:
+    assert any(is_file for _, is_file in NAMED.findall(meaning)), meaning
 
 
 @pytest.mark.parametrize("start", PARAGRAPHS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from staging.storage.destination_folder import DestinationFolder
 from tests.staging.thread_world import ThreadWorld, run_ranks
 
 GB = 10**9
+CHECKSUMS = "staging.landing.file_sink.checksums"
 
 
 def rank(node: str = "a", wait: float = 0.0, move: float = 2.0, threads: int = 4, **counters: Any) -> RankReport:
@@ -153,6 +156,18 @@ def test_nothing_moved() -> None:
     assert probed.as_dict()["shares"] == []
 
 
+def test_the_flush_and_the_checksums_are_part_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/file").write_bytes(bytes(1000))
+    for name, seconds in (("staging.ledger.durable_batch.sync_filesystem", 0.2), (CHECKSUMS, 0.3)):
+        delay(monkeypatch, name, seconds)
+    (found,) = stage(StageOptions(tmp_path / "source", str(tmp_path / "out")), Alone(), quiet=True).ranks
+    assert found.phases_s["commit"] > 0.2
+    assert found.counters.write_s > 0.3
+    assert found.phases_s["move"] > 0.3
+    assert found.seconds == pytest.approx(sum(found.phases_s.values()), rel=0.01)
+
+
 @pytest.mark.parametrize("files", [1, 12])
 def test_the_slow_reader_is_named_however_few_files_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
@@ -185,6 +200,17 @@ def test_one_nodes_slow_writer_is_named_and_not_the_exchange(tmp_path: Path, mon
         return stage(options, world, quiet=True)
 
     assert run_ranks([1, 1], one)[0].bound().part == "write"
+
+
+def delay(monkeypatch: pytest.MonkeyPatch, name: str, seconds: float) -> None:
+    """Let a function take longer."""
+    real: Callable[..., Any] = pkgutil.resolve_name(name)
+
+    def late(*words: Any) -> Any:
+        time.sleep(seconds)
+        return real(*words)
+
+    monkeypatch.setattr(name, late)
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, cls: type, method: str, seconds: float) -> None:

@@ -57,6 +57,11 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """All files in a folder, the books with them."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def unfinished(root: Path) -> list[str]:
     """Temporary files below ``root``."""
     return [str(path) for path in root.rglob("*") if is_temporary(path.name)]

@@ -13,7 +13,9 @@ import pytest
 from staging.errors import DataError, InputError
 from staging.ledger.destination_lock import lock, lock_destination, refuse_strangers, refuse_unmakeable
 from staging.ledger.manifest import Manifest
-from staging.ranks.world import Place
+from staging.options import StageOptions
+from staging.ranks.world import Alone, Place
+from staging.stage import stage
 from staging.storage.destination import Storage, expand, storage
 
 FORK = multiprocessing.get_context("fork")
@@ -324,3 +326,19 @@ def test_a_full_disk_is_locked_all_the_same(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "pwrite", refuse)
     with lock(tmp_path, "n1", "a"), pytest.raises(DataError, match=r"another staging holds it \(pid \? on node \?"):
         lock(tmp_path, "n1", "b")
+
+
+def test_a_file_under_a_name_that_the_source_has_is_replaced_and_others_stay(tmp_path: Path) -> None:
+    source, destination = tmp_path / "source", tmp_path / "to"
+    source.mkdir()
+    (source / "data").write_text("staged")
+    options = StageOptions(source, str(destination))
+    stage(options, Alone(), quiet=True)
+    for name in ("notes.txt", "other.txt"):
+        (destination / name).write_text("mine")
+    stage(options, Alone(), quiet=True)
+    assert (destination / "notes.txt").read_text() == "mine"
+    (source / "notes.txt").write_text("of the source")
+    stage(options, Alone(), quiet=True)
+    assert (destination / "notes.txt").read_text() == "of the source"
+    assert (destination / "other.txt").read_text() == "mine"

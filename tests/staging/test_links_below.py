@@ -34,7 +34,7 @@ from staging.reshuffle import StagedSource, reshuffle
 from staging.source.listing import Listing, Names
 from staging.stage import stage
 from staging.storage.destination_folder import DestinationFolder
-from tests.staging.processes import contents
+from tests.staging.processes import contents, snapshot
 from tests.staging.thread_world import run_ranks
 
 
@@ -151,11 +151,6 @@ def swaps(destination: Path, victim: Path, function: Callable[..., Any]) -> Call
         return function(*words, **named)
 
     return called
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    """All files in a folder, the books with them."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("when", ["clear_up", "DestinationFolder", "PieceWriter"])

@@ -27,11 +27,11 @@ from torch.distributed.tensor import DTensor
 from hpcbench.optim import lamb_foreach, lamb_host
 from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.layerwise import LayerwiseOptimizer, has_kernels
-from hpcbench.optim.tensors import UNBOUNDED
+from hpcbench.optim.tensors import UNBOUNDED, local
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 COMPILED_FROM = 1 << 22
-"""Elements of a model from which CPU loops are compiled, which takes a second or two, once per process."""
+"""Elements of a model from which CPU loops are compiled, which takes some seconds, once per process."""
 
 
 class LAMB(LayerwiseOptimizer):
@@ -109,10 +109,29 @@ class LAMB(LayerwiseOptimizer):
                 return lamb_numba
         return lamb_host
 
+    def is_compiled(self, parameter: Tensor) -> bool:
+        """Whether compiled loops do the work for parameters such as this one."""
+        return parameter.device.type == "cpu" and self.host_kernels(parameter) is not lamb_host
+
     def takes_turns(self, parameter: Tensor) -> bool:
         """Whether compiled loops take whole steps for parameters such as this one, whose norms need no other rank."""
-        whole = parameter.device.type == "cpu" and not isinstance(parameter, DTensor)
-        return whole and self.host_kernels(parameter) is not lamb_host
+        return not isinstance(parameter, DTensor) and self.is_compiled(parameter)
+
+    def compile_loops(self) -> bool:
+        """As in the base class. Weights that get no gradient count, too: nobody knows them yet."""
+        weights = [(group, each) for group in self.param_groups for each in group["params"] if each.requires_grad]
+        before, self.elements = self.elements, sum(local(each).numel() for _, each in weights)
+        used = {
+            (each.dtype, self.takes_turns(each), bool(group["max_grad_norm"])): group
+            for group, each in weights
+            if self.is_compiled(each)
+        }
+        self.elements = before
+        for (dtype, whole, _), group in used.items():
+            from hpcbench.optim import lamb_numba
+
+            lamb_numba.compile_loops(dtype, group, whole=whole)
+        return bool(used)
 
     def bucket_size(self, parameter: Tensor) -> int:
         """As in the base class, and without a bound for compiled loops too, which need only the memory of a turn."""

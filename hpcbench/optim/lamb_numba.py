@@ -27,6 +27,7 @@ from hpcbench.optim.tensors import norm_dtype
 TYPES = {torch.float32: np.float32, torch.float64: np.float64}
 BLOCK = 512
 """Elements processed at a time, in the innermost cache; sums of squares of blocks are added in float64."""
+MOMENTS = ("exp_avg", "exp_avg_sq")
 TURN = 1 << 20
 """Layers that share a turn have at most this many elements; a larger layer has a turn to itself."""
 COMPILED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
@@ -92,6 +93,26 @@ def turns(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 def works(dtype: torch.dtype) -> bool:
     """Whether there are loops for weights of this type."""
     return dtype in TYPES
+
+
+def compile_loops(dtype: torch.dtype, group: dict[str, Any], *, whole: bool) -> None:
+    """Compile the loops for weights of this type and the options of ``group``, by a step on one made-up weight.
+
+    ``whole`` as where tensors take turns.
+    """
+    weight, *moments = torch.zeros(3, 1, dtype=dtype).unbind()
+    weight.grad = torch.zeros_like(weight)
+    state = dict(zip(MOMENTS, moments, strict=True), step=torch.ones(()))
+    bucket = Bucket(group, [weight], [state], MOMENTS)
+    bucket.prepare("LAMB", None)
+    room = torch.empty(1, dtype=dtype)
+    if group["max_grad_norm"]:
+        squared_norm(bucket)
+    if whole:
+        step(bucket, lambda bucket, elements: room, True)
+    else:
+        directions(bucket, room)
+        apply(bucket, room, torch.zeros(1))
 
 
 def squared_norm(bucket: Bucket) -> Tensor:

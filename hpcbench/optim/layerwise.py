@@ -130,6 +130,10 @@ class LayerwiseOptimizer(Optimizer):
             bucket.release()
         return loss
 
+    def compile_loops(self) -> bool:
+        """Compile now what the first step would compile on a CPU; returns whether there was anything to compile."""
+        return False
+
     def buckets(self, found_inf: Tensor | None = None) -> list[Bucket]:
         """The parameters that have a gradient, in buckets that are updated together, ready for a step."""
         grouped = [

@@ -30,7 +30,7 @@ from hpcbench.train.progress import Bounds
 from hpcbench.train.rank_metrics import RankMetrics, node_name
 from hpcbench.train.ranks import connect_ranks
 from hpcbench.train.setup import has_simulated_nodes, set_up
-from hpcbench.train.warm_up import is_due, warm_up
+from hpcbench.train.warm_up import compile_loops, is_due, warm_up
 from staging.phase_timer import PhaseTimer
 from staging.ranks.abort import OTHERS_FIRST_S, AbortWatcher
 from staging.ranks.launch import detect
@@ -102,6 +102,8 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
         trainer.rank_metrics.probe(run.device)
     if not timed:
         stage_dataset(run, data, epoch)
+    if not run.log.is_finished and (seconds := compile_loops(trainer.step.optimizer)) is not None:
+        run.console.say(f"compiled the optimizer's loops in {seconds:.1f} s")
     if is_due(run.config, run.device) and not run.log.is_finished:
         took = warm_up(run, data, trainer.step)
         run.console.say("not warmed up" if took is None else f"compiled and warmed up in {took:.1f} s")

@@ -17,6 +17,7 @@ from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.loader import Loader, stack
 from hpcbench.measure.memory import reset_peak_memory
+from hpcbench.optim.layerwise import LayerwiseOptimizer
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.spatial.layers import own_part
@@ -31,6 +32,14 @@ from hpcbench.train.training_step import TrainingStep
 def is_due(config: RunConfig, device: torch.device) -> bool:
     """Whether the first steps would do more than later ones: compile, capture, or try kernels."""
     return config.train.compile or config.train.cuda_graph or device.type != "cpu"
+
+
+def compile_loops(optimizer: Any) -> float | None:
+    """Compile loops that the optimizer's first step would compile, on any device; the seconds, ``None`` if none are."""
+    started, inner = time.perf_counter(), optimizer.optimizer
+    if isinstance(inner, LayerwiseOptimizer) and inner.compile_loops():
+        return time.perf_counter() - started
+    return None
 
 
 def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None:

@@ -18,6 +18,7 @@ from hpcbench.optim import bucket, lamb
 from hpcbench.optim.lamb import LAMB
 from hpcbench.optim.registry import create_optimizer
 from tests.hpcbench.optim import formulas
+from tests.hpcbench.optim.compiled_loops import compiled_for, loops_to_compile
 
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("numba"), reason="needs numba (pip install numba)")
 
@@ -151,6 +152,38 @@ def test_small_models_are_not_worth_compiling_for(monkeypatch: pytest.MonkeyPatc
             weight.grad = torch.ones_like(weight)
         LAMB(weights, lr=0.25).step()
     assert compiled == [81]
+
+
+@pytest.mark.parametrize("largest", [0.0, 1.0], ids=["lamb", "clipped"])
+def test_what_is_compiled_ahead_is_what_steps_use(
+    largest: float, compiled: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For two types and two groups; the weights do not change, and nothing that is not used is compiled."""
+    loops = loops_to_compile(monkeypatch)
+    weights = [nn.Parameter(torch.full((40,), 2.0, dtype=dtype)) for dtype in (torch.float32, torch.float64)]
+    optimizer = LAMB([{"params": [each]} for each in weights], lr=0.1, max_grad_norm=largest)
+    assert optimizer.compile_loops()
+    whole = optimizer.takes_turns(weights[0])
+    ahead = compiled_for(loops)
+    used = ["first_loop", "second_loop", *(["trust"] if whole else []), *(["norm_loop"] if largest else [])]
+    assert ahead == dict.fromkeys(used, 2)
+    assert all(torch.equal(each, torch.full_like(each, 2.0)) for each in weights)
+    assert not optimizer.state
+    for _ in range(2):
+        for weight in weights:
+            weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    assert compiled_for(loops) == ahead
+    assert not any(torch.equal(each, torch.full_like(each, 2.0)) for each in weights)
+
+
+def test_nothing_is_compiled_ahead_that_no_step_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = loops_to_compile(monkeypatch)
+    assert not LAMB([nn.Parameter(torch.ones(40, dtype=torch.bfloat16))]).compile_loops()
+    frozen = nn.Parameter(torch.ones(9), requires_grad=False)
+    monkeypatch.setattr(lamb, "COMPILED_FROM", 41)
+    assert not LAMB([nn.Parameter(torch.ones(40)), frozen]).compile_loops()
+    assert compiled_for(loops) == {}
 
 
 def test_layers_of_a_model_are_one_bucket_and_u_takes_the_memory_of_a_turn(

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from torch import Tensor
 from hpcbench.application import Application
 from hpcbench.cli.main import main
 from hpcbench.measure.mllog import RunLog
+from hpcbench.optim import lamb
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.skeleton import write_package
 from hpcbench.train import run as run_module
 from hpcbench.train import warm_up as warm_up_module
 from hpcbench.train.checkpoint_io import load_newest
+from tests.hpcbench.optim.compiled_loops import compiled_for, loops_to_compile
 from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.interrupted import attempts, same_run
 from tests.hpcbench.train.rank_processes import RankProcesses
@@ -181,6 +184,30 @@ def test_nothing_is_compiled_for_ranks_that_share_samples_while_the_clock_runs(t
         at = json.loads(file.read_text())
         assert at["run_start"] == at["run_stop"]
         assert min(at["run_start"]) > 0
+
+
+@pytest.mark.skipif(not find_spec("numba"), reason="needs numba (pip install numba)")
+@pytest.mark.parametrize("optimizer", ["lamb", "nvlamb"])
+@pytest.mark.slow
+def test_loops_of_an_optimizer_are_not_compiled_while_the_clock_runs(
+    optimizer: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a processor without ``train.compile``, where nothing else is due before the clock."""
+    loops, at = loops_to_compile(monkeypatch), dict[str, dict[str, int]]()
+    monkeypatch.setattr(lamb, "COMPILED_FROM", 0)
+    for name in ("run_start", "run_stop"):
+        method = getattr(RunLog, name)
+
+        def noting(log: RunLog, *args: Any, _method: Any = method, _name: str = name) -> None:
+            at.setdefault(_name, compiled_for(loops))
+            _method(log, *args)
+
+        monkeypatch.setattr(RunLog, name, noting)
+    settings = ("--optim.name", optimizer, "--train.max_epochs", "1")
+    assert train(tmp_path / "run", *settings) == 0
+    used = ["first_loop", "second_loop", "trust", *(["norm_loop"] if optimizer == "nvlamb" else [])]
+    assert at["run_start"] == at["run_stop"] == dict.fromkeys(used, 1)
+    assert "compiled the optimizer's loops in" in "".join(capsys.readouterr())
 
 
 @pytest.mark.slow

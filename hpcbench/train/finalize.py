@@ -135,7 +135,7 @@ def finalize_aborted(trainer: Trainer, ending: Ending) -> None:
         run.folder.release()
         if ending.agreed:
             with run.phases.timer.span("finalize"):
-                drawn = draw_in_time(run)
+                drawn = draw_in_time(run, trainer.seconds_left())
             run.folder.write_summary(summarize(trainer, "aborted", ending, None))
             write_page(run.folder, run.console, drawn)
 
@@ -265,11 +265,10 @@ def draw(run: RunContext) -> Drawings | None:
         return None
 
 
-def draw_in_time(run: RunContext) -> Drawings | None:
-    """As ``draw``, for as long as files may be written after a signal: a killed process has no exit code."""
+def draw_in_time(run: RunContext, left: float) -> Drawings | None:
+    """As ``draw``, but for at most ``left`` seconds after a signal: a killed process has no exit code."""
     if not run.config.train.page:
         return None
-    left = run.interrupts.seconds_left()
     if left == math.inf:
         return draw(run)
     drawn: list[Drawings | None] = []

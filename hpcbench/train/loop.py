@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -65,6 +66,8 @@ class Trainer:
         self.vote = StopVote(run.group, run.config.parallel.timeout_s, run.phases.host_wait)
         self.part_started: float | None = None
         """When this process began to train the current part of an epoch, if it is training."""
+        self.write_until = math.inf
+        """Until when, on the clock of ``time.monotonic``, files may be written after a signal to any rank."""
         self.since_flush: list[Tensor] = []
         """Indices of the samples of this rank whose losses have not been read yet."""
         self.scores: Tensor = torch.empty(0, 0)
@@ -258,7 +261,8 @@ class Trainer:
         self.stop_part_clock()
         # What is written before the checkpoint also takes time.
         seconds_left = self.vote.agree_min(self.run.interrupts.seconds_left())
-        self.checkpoints.writer.check = partial(end_after, time.monotonic() + seconds_left, number)
+        self.write_until = time.monotonic() + seconds_left
+        self.checkpoints.writer.check = partial(end_after, self.write_until, number)
         expected = self.checkpoints.expected_s(self.state)
         if self.vote.agree_min(seconds_left - expected) > 0:
             self.save_checkpoint(wait=True)
@@ -268,6 +272,10 @@ class Trainer:
                 f"and {max(seconds_left, 0):.0f} s are left"
             )
         raise Interrupted(number, everywhere=True)
+
+    def seconds_left(self) -> float:
+        """Seconds in which files may still be written; ``inf`` without a signal to this rank, or one that all know."""
+        return min(self.write_until - time.monotonic(), self.run.interrupts.seconds_left())
 
     def evaluate(self, part: Part) -> dict[str, float]:
         """Metrics of the validation set at the end of ``part``."""

@@ -180,11 +180,15 @@ def test_who_has_no_time_leaves_a_checkpoint_to_its_thread(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_page_that_takes_too_long_to_draw_is_left_out(ranks: int, cosmos: Path, tmp_path: Path) -> None:
-    """Else the scheduler kills a run that is saved, and its exit code says nothing."""
+@pytest.mark.parametrize(
+    ("ranks", "signalled"), [(1, [0]), (2, [0, 1]), (2, [1])], ids=["one rank", "two ranks", "the other rank only"]
+)
+def test_a_page_that_takes_too_long_to_draw_is_left_out(
+    ranks: int, signalled: list[int], cosmos: Path, tmp_path: Path
+) -> None:
+    """Else the scheduler kills a run that is saved, and its exit code says nothing. The first rank draws it."""
     run = tmp_path / "run"
-    slow = plan("step", 3, "SIGTERM", write_s=SOON_S, draw_s=100)
+    slow = plan("step", 3, "SIGTERM", *signalled, write_s=SOON_S, draw_s=100)
     found = attempts(
         {"words": arguments(cosmos, run, *COMMON), "plan": slow, "world_size": ranks},
         {"words": arguments(cosmos, run, "--resume"), "world_size": ranks},

@@ -53,7 +53,8 @@ def evaluate(
     metrics = run.task.metrics(gathered)
     value = metrics[run.task.metric]
     if not math.isfinite(value):
-        reason = f"{run.task.metric} of the validation set is {value}, though all scores are finite; lower --optim.lr"
+        advice = "check how the task computes it, or lower --optim.lr"
+        reason = f"{run.task.metric} of the validation set is {value}, though all scores are finite; {advice}"
         raise Aborted(reason, cause="diverged", everywhere=True)
     return gathered, metrics
 

@@ -193,7 +193,8 @@ def test_a_metric_that_is_not_finite_though_all_scores_are(
 ) -> None:
     monkeypatch.setattr(CosmoFlowTask, "metrics", lambda self, scores: {"mae": value, "mae_sigma8": 0.5})
     assert train(tmp_path / "run", "--train.max_epochs", "1") == 1
-    reason = f"mae of the validation set is {value}, though all scores are finite; lower --optim.lr"
+    advice = "check how the task computes it, or lower --optim.lr"
+    reason = f"mae of the validation set is {value}, though all scores are finite; {advice}"
     assert ended(tmp_path / "run", capsys) == ("aborted", "diverged", reason)
 
 

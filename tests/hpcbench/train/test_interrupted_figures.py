@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +51,36 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.fixture(scope="module")
-def interrupted(cosmos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """Three epochs in three attempts, the first of which is interrupted and the second killed, and what they took.
+@dataclass(frozen=True)
+class Moments:
+    """The steps after which a run gets a signal and is killed, and that of the last checkpoint before the kill."""
 
-    The signal comes after step 21; the checkpoint after epoch 2 is the last before the kill at step 30.
-    """
+    signal: int
+    checkpoint: int
+    kill: int
+
+
+def draw_moments(draw: random.Random) -> Moments:
+    """The checkpoint is that of an epoch; each attempt has a step after its warm-up, and the disk half an epoch."""
+    checkpoint = draw.choice([12, 24])
+    return Moments(draw.randint(3, checkpoint - 3), checkpoint, draw.randint(checkpoint + 6, checkpoint + 11))
+
+
+@pytest.fixture(scope="module")
+def moments() -> Moments:
+    return draw_moments(random.Random(f"{os.environ['HPCBENCH_SEED']} figures"))
+
+
+@pytest.fixture(scope="module")
+def interrupted(
+    moments: Moments, cosmos: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, Any]]]:
+    """Three epochs in three attempts, the first of which is interrupted and the second killed, and what they took."""
     folder = tmp_path_factory.mktemp("interrupted") / "run"
     slow, draws = {"sleep_s": SLEEP_S}, {"where": "page", "hang_s": DRAW_S}
     found = attempts(
-        {"words": arguments(cosmos, folder, *TWO, *THREE), "plan": plan("step", 21, "SIGTERM", **slow)},
-        {"words": arguments(cosmos, folder, "--resume"), "plan": plan("step", 30, "SIGKILL", **slow)},
+        {"words": arguments(cosmos, folder, *TWO, *THREE), "plan": plan("step", moments.signal, "SIGTERM", **slow)},
+        {"words": arguments(cosmos, folder, "--resume"), "plan": plan("step", moments.kill, "SIGKILL", **slow)},
         {"words": arguments(cosmos, folder, "--resume", "--train.baselines", "true"), "plan": {**slow, **draws}},
     )  # fmt: skip
     assert [each["codes"] for each in found] == [[143], [-9], [3]], found
@@ -100,7 +122,7 @@ def test_phases_and_gaps_are_the_time_from_the_first_start_to_the_last_end(inter
     assert summary.time_to_solution_s < each[-1].ended - each[0].started
 
 
-def test_each_attempt_takes_what_its_parent_measures(interrupted: tuple[Path, Any]) -> None:
+def test_each_attempt_takes_what_its_parent_measures(interrupted: tuple[Path, Any], moments: Moments) -> None:
     """But for the last page and the end of the interpreter, which take longer where a machine is busy, like the rest.
 
     What was lost by a kill is in the gaps.
@@ -116,18 +138,19 @@ def test_each_attempt_takes_what_its_parent_measures(interrupted: tuple[Path, An
     assert until_page - DRAW_S < last.wall_s <= until_page + 0.02
     assert last.phases_s["finalize"] > DRAW_S
     lost = found[1]["seconds"] - killed.wall_s
-    assert lost > 6 * SLEEP_S
+    assert lost > (moments.kill - moments.checkpoint) * SLEEP_S
     between = found[1]["started"] - found[0]["ended"] + found[2]["started"] - found[1]["ended"]
     assert RunFolder.open(folder).read_summary().gaps_s >= lost + between - 0.1
 
 
-def test_warm_steps_are_summed_and_memory_is_the_largest(interrupted: tuple[Path, Any]) -> None:
-    """Each attempt warms up anew: steps 3 to 21, 24 to the checkpoint at 24, and 27 to 36."""
+def test_warm_steps_are_summed_and_memory_is_the_largest(interrupted: tuple[Path, Any], moments: Moments) -> None:
+    """Each attempt warms up anew, in two steps; what the killed one did after its last checkpoint does not count."""
     folder, _ = interrupted
     summary, each = RunFolder.open(folder).read_summary(), written(folder)
     (rank,) = RunFolder.open(folder).read_ranks().to_dict("records")
-    assert [(one.first_step, one.last_step) for one in each] == [(0, 21), (21, 24), (24, 36)]
-    assert (rank["steps"], rank["samples"]) == (19 + 1 + 10, 2 * (19 + 1 + 10))
+    bounds = [0, moments.signal, moments.checkpoint, 36]
+    assert [(one.first_step, one.last_step) for one in each] == list(pairwise(bounds))
+    assert (rank["steps"], rank["samples"]) == (36 - 3 * 2, 2 * (36 - 3 * 2))
     assert rank["wall_s"] >= rank["steps"] * SLEEP_S
     assert summary.warm_samples_per_s == pytest.approx(rank["samples"] / rank["wall_s"])
     assert summary.warm_samples_per_s < 2 / SLEEP_S

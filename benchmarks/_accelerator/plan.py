@@ -61,10 +61,13 @@ SMOKE = {
     "cosmoflow roofs", "cosmoflow batch 2: graph", "cosmoflow batch 2: eager", "cosmoflow batch 2: graph, from files",
     "cosmoflow batch 2: graph, float32", "cosmoflow batch 2: graph, float16", "cosmoflow batch 2: eager, contiguous",
     "cosmoflow batch 2: forward and backward captured", "cosmoflow batch 2: graph, adamw",
-    "cosmoflow batch 2: compiled, graph", "cosmoflow batch 2: hpcbench train",
-    "deepcam batch 2: eager", "deepcam batch 2: graph, from memory", "deepcam batch 2: eager, optimizer not fused",
+    "cosmoflow batch 2: graph, from memory", "cosmoflow batch 2: compiled, graph",
+    "cosmoflow batch 2: hpcbench train",
+    "deepcam roofs", "deepcam batch 2: eager", "deepcam batch 2: graph, from memory",
+    "deepcam batch 2: eager, optimizer not fused", "deepcam batch 2: graph, from files",
+    "deepcam batch 2: hpcbench train",
 }  # fmt: skip
-"""What is tried on a processor: every value of every setting, once."""
+"""What is tried on a processor: every value of every setting once, and all that is read or run of each application."""
 
 
 def train(smoke: bool) -> list[Planned]:

@@ -153,6 +153,17 @@ def test_a_processor_tries_every_value_of_every_setting_of_a_step() -> None:
     assert len(tried(smoke=True)) > 15
 
 
+@pytest.mark.parametrize("call", ["train", "rest"])
+def test_a_processor_tries_each_kind_of_measurement_on_each_application(call: str) -> None:
+    """And steps with samples from everywhere: each application reads files of its own, and trains with its own code."""
+
+    def tried(smoke: bool) -> set[tuple[str, ...]]:
+        each = [(one.kind, one.settings) for one in planned(call, smoke)]
+        return {(kind, settings.get("app", ""), settings.get("source", "")) for kind, settings in each}
+
+    assert tried(smoke=True) == tried(smoke=False)
+
+
 def test_a_measurement_that_dies_or_hangs_leaves_the_others(tmp_path: Path) -> None:
     plan = [
         Planned("first", "a", "x", {}),

@@ -54,7 +54,7 @@ def log(beta: float) -> float:
     return math.log(beta) if beta > 0 else -1e9
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["blocks"])
 def first_pass(
     table, layers, starts, sizes, sums, divisor, verdict, blocks,
     count: tl.constexpr, beta1: tl.constexpr, beta2: tl.constexpr, log1: tl.constexpr, log2: tl.constexpr,

@@ -37,7 +37,7 @@ def move(bucket: Bucket, rates: Tensor) -> None:
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["blocks"])
 def norms(
     table, layers, starts, sizes, sums, blocks,
     count: tl.constexpr, wide: tl.constexpr, kind: tl.constexpr, width: tl.constexpr,

@@ -1,7 +1,8 @@
 """What the Triton kernels share: one launch works on all layers of a bucket, one block per program.
 
 Kernels find the tensors through a table of addresses on the device. Sums are added in a fixed order, so that a step is
-reproducible to the bit: first those of each block, then, by ``add_sums``, those of each layer.
+reproducible to the bit: first those of each block, then, by ``add_sums``, those of each layer. A kernel is compiled
+once for all sizes of the tensors, so that this can be done before there is anything to work on.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def pointers(row, layer, at, kind: tl.constexpr):
     return tl.load(row + layer).to(tl.pointer_type(kind)) + at
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["blocks", "count"])
 def add_sums(sums, firsts, squares, blocks, count, summed: tl.constexpr):
     """Sum of squares of one layer, of w or of u, from those of its blocks."""
     layer, kind = tl.program_id(0), tl.program_id(1)

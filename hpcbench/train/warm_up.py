@@ -26,6 +26,7 @@ from hpcbench.train.cuda_graph import WARMUP_STEPS
 from hpcbench.train.data_path import DataPath
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.randomness import sample_keys
+from hpcbench.train.task import Task
 from hpcbench.train.training_step import TrainingStep
 
 
@@ -70,7 +71,7 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
         for size in sizes_of_all(run.group, data.evaluation_batch_sizes(), empty=run.config.parallel.shard_states):
             evaluation_pass(run, step, size, data.validation_loader)
         if step.whole_step is None:
-            try_optimizer(run.config, step.model, run.device)
+            try_optimizer(run.config, run.task, step.model, run.device)
     with torch.no_grad():
         for tensor, value in zip(changed, before, strict=True):
             tensor.copy_(value)
@@ -163,13 +164,18 @@ def as_read(batch: Tensor) -> Tensor:
     return stack(list(batch)) if len(batch) else batch
 
 
-def try_optimizer(config: RunConfig, model: nn.Module, device: torch.device) -> None:
-    """Take a step of an optimizer like the run's, on copies of a few parameters, so that its kernels are compiled."""
+def try_optimizer(config: RunConfig, task: Task, model: nn.Module, device: torch.device) -> None:
+    """Take a step of an optimizer like the run's, so that its kernels are compiled.
+
+    Kernels are compiled for the options and the number of the parameters that they work on, so there are as many as
+    in the run, of one element each.
+    """
     if config.parallel.shard_states:
         return
-    kinds = parameter_kinds(model)
-    copies = {each: nn.Parameter(each.detach().clone()) for each in list(model.parameters())[:4]}
+    groups, kinds = task.parameter_groups(model), parameter_kinds(model)
+    copies = {each: nn.Parameter(each.detach().new_zeros((1,) * each.dim())) for each in model.parameters()}
     for copy in copies.values():
         copy.grad = torch.zeros_like(copy)
-    known = {copies[each]: kind for each, kind in kinds.items() if each in copies}
-    create_optimizer(config.optim, [{"params": list(copies.values())}], device, kinds=known).step()
+    known = {copies[each]: kind for each, kind in kinds.items()}
+    parts = [{**group, "params": [copies[each] for each in group["params"]]} for group in groups]
+    create_optimizer(config.optim, parts, device, kinds=known).step()

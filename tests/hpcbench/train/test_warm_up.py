@@ -15,10 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpcbench.application import Application
+from hpcbench.application import Application, find_application
 from hpcbench.cli.main import main
+from hpcbench.config.resolve import resolve
 from hpcbench.measure.mllog import RunLog
 from hpcbench.optim import lamb
+from hpcbench.optim.registry import parameter_kinds
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.skeleton import write_package
 from hpcbench.train import run as run_module
@@ -267,3 +269,31 @@ def test_a_run_without_made_up_samples_says_so_and_trains(
     said = capsys.readouterr().out
     assert ("not warmed up" in said, "compiled and warmed up" in said) == (True, False)
     assert len(RunFolder(tmp_path / "run").read_steps()) == 3
+
+
+@pytest.mark.parametrize("app", ["cosmoflow", "deepcam"])
+def test_kernels_are_tried_on_as_many_parameters_as_the_run_has(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are compiled for that number, and for the options of each group."""
+    application = find_application(app)
+    config = resolve(application, "smoke", overrides={"optim.name": "lamb", "optim.weight_decay": "0.01"})
+    model, task = application.module("model").build_model(config), application.module("task").build_task(config)
+    made: list[Any] = []
+    real = warm_up_module.create_optimizer
+
+    def create(*words: Any, **more: Any) -> Any:
+        made.append(real(*words, **more))
+        return made[-1]
+
+    monkeypatch.setattr(warm_up_module, "create_optimizer", create)
+    before = [each.detach().clone() for each in model.parameters()]
+    warm_up_module.try_optimizer(config, task, model, torch.device("cpu"))
+    run = real(config.optim, task.parameter_groups(model), "cpu", kinds=parameter_kinds(model))
+    tried_options, run_options = (
+        [{**group, "params": len(group["params"])} for group in each.param_groups] for each in (made[0], run)
+    )
+    assert tried_options == run_options
+    assert len(run_options) > 1
+    for tried, real_group in zip(made[0].param_groups, run.param_groups, strict=True):
+        assert [each.dim() for each in tried["params"]] == [each.dim() for each in real_group["params"]]
+        assert {each.numel() for each in tried["params"]} == {1}
+    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))

@@ -19,6 +19,8 @@ from staging.number_options import MOST_NODES, MOST_PER_NODE, add_whole
 if TYPE_CHECKING:
     from hpcbench.application import Application
     from hpcbench.batch.job_request import JobRequest
+    from hpcbench.batch.site import Site
+    from hpcbench.config.schema import RunConfig
 
 HELP = "submit a training as a batch job, or print its script"
 DESCRIPTION = """\
@@ -115,6 +117,8 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     overrides = with_recipe(application, args, overrides, settings_of_script(job), job.ranks, told)
     job = replace(job, arguments=train_words(args, overrides))
     config = resolve_arguments(application, args, overrides | settings_of_script(job), "train")
+    if not args.dry_run:
+        check_data(application, config, site)
     fit = job_fit(application, config, job, site)
     fit.check()
     job = replace(job, local_gib=doctor_gib(fit.staged))
@@ -127,6 +131,17 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     print(f"job {done.job_id} of {site.scheduler} submitted: {size}")
     print(f"run folder: {folder}\nstatus: hpcbench jobs {shlex.quote(str(folder))}")
     return 0
+
+
+def check_data(application: Application, config: RunConfig, site: Site) -> None:
+    """Raise ``InputError`` if no dataset is named, or if a job that runs on this machine cannot open it.
+
+    A dataset elsewhere is left to the job. So is a missing one in a dry run, which queues nothing.
+    """
+    if not config.data.root or site.scheduler == "local":
+        from hpcbench.train.build import open_data
+
+        open_data(application, config)
 
 
 def with_recipe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -18,6 +19,17 @@ from hpcbench.results.run_folder import RunFolder
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 DRY = ["submit", "cosmoflow", "--site", "generic-slurm", "--nodes", "2", "--cores-per-rank", "4", "--dry-run"]
+
+
+@pytest.fixture
+def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Puts a ``sbatch`` on PATH that takes every job; the file that exists once it was called."""
+    (tmp_path / "bin").mkdir()
+    called = tmp_path / "called"
+    (tmp_path / "bin" / "sbatch").write_text(f"#!/bin/sh\n: > {called}\necho 17\n")
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return called
 
 
 def test_a_dry_run_prints_the_script_and_touches_nothing(
@@ -51,6 +63,37 @@ def test_bad_input_is_told_in_one_line(words: list[str], said: str, capsys: pyte
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("site", "given", "said"),
+    [
+        ("generic-slurm", [], "no dataset: set --data.root DIR (`hpcbench data simulate cosmoflow"),
+        ("local", [], "no dataset: set --data.root DIR"),
+        ("local", ["--data.root", "nowhere"], "nowhere"),
+    ],
+)
+def test_no_job_without_its_dataset_reaches_a_queue(
+    site: str, given: list[str], said: str, sbatch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    words = ["submit", "cosmoflow", "--site", site, "--cores-per-rank", "1", "--no-stage", "--run-dir", "run"]
+    assert main([*words, *given]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not sbatch.exists()
+    assert not Path("run").exists()
+
+
+def test_a_dataset_elsewhere_is_left_to_the_job(
+    sbatch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "cosmoflow", "--site", "generic-slurm", "--cores-per-rank", "1", "--no-stage"]
+    assert main([*words, "--run-dir", str(tmp_path / "run"), "--data.root", "/nowhere/set"]) == 0
+    assert "job 17 of slurm submitted" in capsys.readouterr().out
+    assert sbatch.exists()
 
 
 def test_sites_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,8 +49,8 @@ def submit(job: Job, site: Site) -> JobHandle:
     """Write the script into the run folder and submit it there.
 
     Raises ``InputError`` if the scheduler is unknown or not on this machine, if the folder is not empty or another
-    submission takes it meanwhile, or if the job is refused, which leaves the folder empty; ``UnansweredError`` if the
-    answer is lost.
+    submission takes it meanwhile, or if the job is refused, which leaves the folder as it was: absent or empty;
+    ``UnansweredError`` if the answer is lost.
     """
     scheduler = find_scheduler(site.scheduler)
     if shutil.which(scheduler.COMMAND) is None:
@@ -65,6 +65,7 @@ def submit(job: Job, site: Site) -> JobHandle:
         **({} if job.packed is None else {"packed_runs": job.packed.as_dict()}),
     }  # fmt: skip
     script = job_script(job, site, scheduler)
+    was_there = job.folder.exists()
     try:
         prepare(job, record, script)
     except OSError as error:
@@ -77,6 +78,9 @@ def submit(job: Job, site: Site) -> JobHandle:
     if scheduler.is_refusal(reply) and is_ours:
         (job.folder / RECORD).unlink()
         (job.folder / SCRIPT).unlink()
+        if not was_there:
+            with contextlib.suppress(OSError):  # not empty: another submission has taken it since
+                job.folder.rmdir()
     if scheduler.is_refusal(reply):
         raise InputError(
             f"{command[0]} refused the job: {reply.words}; change the job, or the profile of site {site.name}"

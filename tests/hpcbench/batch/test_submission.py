@@ -69,7 +69,11 @@ def test_a_job_that_is_refused_leaves_nothing(scheduler: str, programs: Any, tmp
     words = f"^{SUBMITS[scheduler]} refused the job: error: no such queue. Job not submitted.; change the job"
     with pytest.raises(InputError, match=words):
         submission.submit(a_job(site, tmp_path / "run"), site)
-    assert not list((tmp_path / "run").iterdir())
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match=words):
+        submission.submit(a_job(site, tmp_path / "mine"), site)
+    assert not list((tmp_path / "mine").iterdir()), "a folder of the user's own stays"
 
 
 def test_a_scheduler_that_is_not_there(scheduler: str, programs: Any, tmp_path: Path) -> None:

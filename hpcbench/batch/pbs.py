@@ -37,7 +37,7 @@ def directives(job: Job, site: Site) -> list[str]:
     lines = [f"-N {job.name}", f"-v HPCBENCH_MARK={job.mark}", f"-l {chunk}", f"-l walltime={clock(job.time_s)}"]
     lines += ["-l place=scatter:excl" if site.whole_nodes else "-l place=scatter", "-j oe", "-r y"]
     lines += [f"-A {job.account}"] if job.account else []
-    # A reservation is a queue of its own.
+    # A reservation is a queue of its own; a request that names both is refused.
     queue = job.reservation or job.queue
     lines += [f"-q {queue}"] if queue else []
     lines += [f"-l qos={job.qos}"] if job.qos else []

@@ -29,6 +29,11 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
 
 def refuse_unused(site: Site, request: JobRequest) -> None:
     """Raise ``InputError`` for the first option that neither the site's scheduler nor its launcher takes."""
+    if site.scheduler == "pbs" and request.reservation and request.queue:
+        raise InputError(
+            f"--queue ({request.queue}) is not for a job with --reservation ({request.reservation}) on site "
+            f"{site.name}: in PBS a reservation is a queue of its own; leave out --queue"
+        )
     for name in (site.scheduler, site.launcher):
         for option, reason in REFUSED.get(name, {}).items():
             value = getattr(request, option)

@@ -237,7 +237,7 @@ RESOURCES = {
               "--time=00:10:00", "--account=acc", "--partition=q", "--qos=fast", "--constraint=a&b",
               "--reservation=res", "--requeue", "--extra"],
     "pbs": ["-l select=2:ncpus=8:mpiprocs=2:ompthreads=2:ngpus=2:mem=32gb:a&b", "-l walltime=00:10:00",
-            "-l place=scatter", "-A acc", "-q res", "-l qos=fast", "--extra"],
+            "-l place=scatter", "-A acc", "-q q", "-l qos=fast", "--extra"],
     "lsf": ["-n 8", '-R "span[ptile=4]"', '-gpu "num=2:mode=shared"', '-R "rusage[mem=8192MB]"', "-W 0:10", "-P acc",
             "-q q", "-sla fast", '-R "select[a&b]"', "-U res", "--extra"],
     "flux": ["--nodes=2", "--nslots=2", "--cores-per-slot=4", "--gpus-per-slot=2", "--time-limit=600s", "--queue=q",
@@ -249,7 +249,8 @@ RESOURCES = {
 def test_everything_that_was_asked_for_stands_in_the_directives(scheduler: str, tmp_path: Path) -> None:
     site = a_site(scheduler, node=Node(cores=4, threads_per_core=2, gpus=2), directives=("--extra",))
     asked = {"account": "acc", "queue": "q", "qos": "fast", "constraint": "a&b", "reservation": "res", "memory_gib": 32}
-    job = a_job(site, tmp_path / "run", **{k: v for k, v in asked.items() if k not in REFUSED.get(scheduler, {})})
+    refused = {"reservation"} if scheduler == "pbs" else set(REFUSED.get(scheduler, {}))  # in PBS it is the queue
+    job = a_job(site, tmp_path / "run", **{k: v for k, v in asked.items() if k not in refused})
     text = job_script(job, site, SCHEDULERS[scheduler])
     prefix = SCHEDULERS[scheduler].PREFIX
     found = [line.removeprefix(f"{prefix} ") for line in text.splitlines() if line.startswith(prefix)]
@@ -307,6 +308,12 @@ def test_every_option_reaches_the_script_or_is_refused(
         ("flux", "flux", {"memory_gib": 8}, r"--memory-gib \(8\) is not for site here: Flux counts no memory"),
         ("flux", "flux", {"qos": "x"}, r"--qos \(x\) .* Flux has no quality of service; name the --queue"),
         ("flux", "flux", {"reservation": "x"}, r"--reservation \(x\) .* name the --queue that holds the nodes"),
+        (
+            "pbs",
+            "mpich",
+            {"queue": "q", "reservation": "R7"},
+            r"--queue \(q\) is not for a job with --reservation \(R7\) on site here: .*; leave out --queue$",
+        ),
         ("lsf", "jsrun", {"memory_gib": 8}, r"--memory-gib \(8\) .* jobs with jsrun have whole nodes"),
         ("local", "mpich", {"account": "x"}, r"--account \(x\) .* this machine has no scheduler; leave it out"),
     ],
@@ -316,6 +323,12 @@ def test_what_a_scheduler_has_no_use_for_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=words):
         a_job(a_site(scheduler, launcher=launcher), tmp_path / "run", **asked)
+
+
+def test_a_reservation_of_pbs_is_the_queue_in_place_of_the_sites(tmp_path: Path) -> None:
+    site = a_site("pbs", queue="workq")
+    lines = SCHEDULERS["pbs"].directives(a_job(site, tmp_path / "run", reservation="R7"), site)
+    assert [line for line in lines if line.startswith("-q")] == ["-q R7"]
 
 
 def test_the_ranks_look_for_the_space_that_staging_needs(scheduler: str, fakes: Path, tmp_path: Path) -> None:

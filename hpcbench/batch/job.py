@@ -107,6 +107,11 @@ def make_job(
     refuse_unused(site, request)
     for option in ("account", "queue", "qos", "constraint", "reservation"):
         check_text(f"--{option}", getattr(request, option))
+    if request.local_path and not request.local_path.startswith(("/", "$")):
+        raise InputError(
+            f"--local-path ({request.local_path!r}) must begin with / or $, since every node would take it as a folder "
+            "of the directory that the job runs in; give the whole path"
+        )
     for name in request.environment:
         check_name("--env", name)
     for value in request.environment.values():

@@ -56,6 +56,8 @@ def test_a_dry_run_prints_the_script_and_touches_nothing(
         (["--time", "soon"], "--time ('soon') must be a time"),
         (["--optim.lrr", "1"], "optim.lrr"),
         (["--queue", "a b"], "--queue ('a b') has the character ' '"),
+        (["--local-path", "scratch"], "--local-path ('scratch') must begin with / or $"),
+        (["--local-path", "~/scratch"], "--local-path ('~/scratch') must begin with / or $"),
     ],
 )
 def test_bad_input_is_told_in_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,12 +6,16 @@ import re
 import shlex
 from pathlib import PurePath
 
+from staging.bounds import shown
 from staging.errors import InputError
 
 DIRECTIVE = re.compile(r"[A-Za-z0-9_.,:@%+=/&|!*()\[\]{}^~-]*")
 """What a scheduler's directive may hold: nothing that ends it, is expanded, or opens a quotation."""
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+MOST_DAYS = 365
+"""Longest time limit of a job."""
 
 
 def check_text(what: str, text: str, *, spaces: bool = False) -> str:
@@ -65,16 +69,24 @@ def escaped(text: str) -> str:
 
 
 def time_s(what: str, text: str) -> int:
-    """Seconds of ``HH:MM:SS``, ``D-HH:MM:SS``, ``MM`` (minutes), ``90m`` or ``2h``. Raises ``InputError``."""
-    if match := re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text):
+    """Seconds of ``HH:MM:SS``, ``D-HH:MM:SS``, ``MM`` (minutes), ``90m`` or ``2h``, at most ``MOST_DAYS``.
+
+    Raises ``InputError``.
+    """
+    if match := re.fullmatch(r"(?:(\d{1,99})-)?(\d{1,99}):([0-5]\d):([0-5]\d)", text):
         days, hours, minutes, seconds = (int(each or 0) for each in match.groups())
         found = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    elif match := re.fullmatch(r"(\d+)([mh]?)", text):
+    elif match := re.fullmatch(r"(\d{1,99})([mh]?)", text):
         found = int(match[1]) * (3600 if match[2] == "h" else 60)
     else:
-        raise InputError(f"{what} ({text!r}) must be a time such as 01:30:00, 90m, 2h, or minutes")
+        raise InputError(
+            f"{what} ({shown(text)!r}) must be a time such as 01:30:00, with minutes and seconds below 60, or 90m, 2h, "
+            "or minutes"
+        )
     if not found:
-        raise InputError(f"{what} ({text!r}) must be longer than 0")
+        raise InputError(f"{what} ({shown(text)!r}) must be longer than 0")
+    if found > MOST_DAYS * 86_400:
+        raise InputError(f"{what} ({shown(text)!r}) must be at most {MOST_DAYS} days; lower it")
     return found
 
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from hpcbench.study.scaling.definition import TIER, Scaling
+from staging.bounds import shown
 from staging.errors import InputError
+from staging.number_options import MOST_NODES
 
 Variant = tuple[tuple[str, str], ...]
 """A value for each further axis."""
@@ -166,11 +168,20 @@ def tier_of(variant: Variant) -> str | None:
     return dict(variant).get(TIER)
 
 
+MOST_SIZES = 100
+"""Most sizes of a study: each is checked as a job of its own before anything starts."""
+
+
 def nodes_list(text: str) -> tuple[int, ...]:
     """``1,2,4`` as sizes, smallest first. Raises ``InputError``."""
-    parts = text.split(",")
+    parts = set(text.split(","))
     if not all(re.fullmatch(r"[1-9]\d*", part) for part in parts):
-        raise InputError(f"--nodes ({text}) must be numbers of at least 1 with commas between: 1,2,4,8")
+        raise InputError(f"--nodes ({shown(text)}) must be numbers of at least 1 with commas between: 1,2,4,8")
+    if len(parts) > MOST_SIZES:
+        raise InputError(f"--nodes has {len(parts):,} sizes and may have at most {MOST_SIZES}; leave some out")
+    largest = max(parts, key=lambda part: (len(part), part))
+    if len(largest) > len(str(MOST_NODES)) or int(largest) > MOST_NODES:
+        raise InputError(f"--nodes ({shown(largest)}) must be at most {MOST_NODES:,}; lower it")
     return tuple(sorted({int(part) for part in parts}))
 
 

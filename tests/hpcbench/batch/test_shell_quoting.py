@@ -60,14 +60,35 @@ def test_only_names_are_replaced(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("01:30:00", 5400), ("90", 5400), ("90m", 5400), ("2h", 7200), ("1-00:00:01", 86401)]
+    ("text", "seconds"),
+    [
+        ("01:30:00", 5400),
+        ("90", 5400),
+        ("90m", 5400),
+        ("2h", 7200),
+        ("1-00:00:01", 86401),
+        ("365-00:00:00", 31_536_000),
+        ("8760h", 31_536_000),
+    ],
 )
 def test_times(text: str, seconds: int) -> None:
     assert time_s("--time", text) == seconds
     assert time_s("--time", clock(seconds)) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "1:30", "x", "-5", "1.5h", "0", "00:00:00"])
+@pytest.mark.parametrize("text", ["", "1:30", "x", "-5", "1.5h", "0", "00:00:00", "9" * 5000, "9" * 5000 + ":00:00"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(InputError, match="--time"):
+        time_s("--time", text)
+
+
+@pytest.mark.parametrize("text", ["1:99:99", "01:60:00", "01:00:60"])
+def test_minutes_and_seconds_are_below_60(text: str) -> None:
+    with pytest.raises(InputError, match=rf"^--time \('{text}'\) must be .* with minutes and seconds below 60"):
+        time_s("--time", text)
+
+
+@pytest.mark.parametrize("text", ["99999999:00:00", "365-00:00:01", "8761h", "525601"])
+def test_no_time_is_longer_than_a_year(text: str) -> None:
+    with pytest.raises(InputError, match=rf"^--time \('{text}'\) must be at most 365 days; lower it$"):
         time_s("--time", text)

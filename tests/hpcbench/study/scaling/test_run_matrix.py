@@ -142,6 +142,19 @@ def test_sizes_are_read_smallest_first() -> None:
             nodes_list(text)
 
 
+def test_sizes_are_bounded_in_number_and_nodes() -> None:
+    assert len(nodes_list(",".join(map(str, range(1, 101))))) == 100
+    with pytest.raises(InputError, match=r"^--nodes has 3,000 sizes and may have at most 100; leave some out$"):
+        nodes_list(",".join(map(str, range(1, 3001))))
+    assert nodes_list("1,1000000") == (1, 1_000_000)
+    for text in ("999999,1000001", "2,10000000"):
+        with pytest.raises(InputError, match=r"^--nodes \(10+1?\) must be at most 1,000,000; lower it$"):
+            nodes_list(text)
+    with pytest.raises(InputError, match="must be at most 1,000,000") as caught:
+        nodes_list("9" * 5000)
+    assert len(str(caught.value)) < 500
+
+
 def test_axes_are_read() -> None:
     known = ["parallel.overlap", "data.prefetch"]
     assert axes(["tier=shared,node", "data.prefetch=1,4"], known) == {

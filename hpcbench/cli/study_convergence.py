@@ -11,6 +11,7 @@ from typing import Any
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
 from hpcbench.cli.submit import add_job_options, job_request
+from hpcbench.config.schema import MOST_SAMPLES
 from hpcbench.study.definition import MOST_SEEDS, MOST_WIDENINGS
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
 
@@ -48,6 +49,7 @@ shows them.
 def add_arguments(parser: Parser) -> None:
     """Options of a convergence study; dotted settings come on top."""
     add_preset_options(parser)
+    add_whole(parser, "--samples", 1, MOST_SAMPLES, "number of training samples (data.train_samples)", metavar="N")
     parser.add_argument("--study-dir", required=True, type=Path, metavar="DIR",
                         help="folder of the study, new or to be continued")  # fmt: skip
     axes = parser.add_argument_group("the matrix")
@@ -111,7 +113,8 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     folder = StudyFolder(args.study_dir)
     found = folder.read()
     before = None if found is None else Study.from_dict(found, folder.definition)
-    study = define(application, request, overrides, before)
+    samples = {} if args.samples is None else {"data.train_samples": str(args.samples)}
+    study = define(application, request, {**overrides, **samples}, before)
     execution = ExecutionOptions(args.jobs, args.wait, args.retry, args.keep, not args.no_estimate)
     return run_study(study, args.study_dir, execution, dry_run=args.dry_run)
 

@@ -111,7 +111,7 @@ OPTIONS = {
     "submit": (("submit", "cosmoflow", "--site", "local"), ("--nodes", "--ranks-per-node", "--cores-per-rank",
                "--gpus-per-rank", "--memory-gib", "--warn-s", "--attempts")),
     "convergence": (("study", "convergence", "cosmoflow"), ("--seeds", "--jobs", "--samples-per-s-per-rank",
-                                                            "--parallel-efficiency", "--nodes")),
+                                                            "--parallel-efficiency", "--nodes", "--samples")),
     "strong": (("study", "strong", "cosmoflow"), ("--repeats", "--steps", "--global-batch-size", "--seed", "--runs",
                                                   "--jobs")),
     "throughput": (("study", "throughput", "cosmoflow"), ("--instance-nodes",)),

@@ -45,6 +45,19 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_plan_without_the_dataset_is_for_as_many_samples_as_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ["--site", "generic-slurm", "--cores-per-rank", "1", "--dry-run", "--data.validation_samples", "64"]
+    asked = words(Path("/nowhere/set"), tmp_path / "new", *job, "--samples", "512")
+    assert main([*asked, "--batch-sizes", "8,512"]) == 0
+    assert "128 x 4  sgd" in capsys.readouterr().out
+    assert main([*asked, "--batch-sizes", "8,520"]) == 2
+    assert "--batch-sizes: 520 is more than the 512 training samples" in capsys.readouterr().err
+    assert main([*asked, "--samples", "0"]) == 2
+    assert "--samples (0)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -14,6 +14,7 @@ import pytest
 from hpcbench.batch.examples import example_scripts
 from hpcbench.batch.job import Job
 from hpcbench.batch.job_request import JobRequest
+from hpcbench.batch.packed_runs import PackedRuns
 from hpcbench.batch.refusals import REFUSED
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.script import job_script
@@ -82,6 +83,18 @@ def test_the_example_scripts_are_what_the_code_writes() -> None:
 @pytest.mark.parametrize("name", example_scripts())
 def test_the_example_scripts_are_scripts(name: str) -> None:
     subprocess.run(["bash", "-n", str(ROOT / "batch_scripts" / name)], check=True)
+
+
+def test_a_job_of_packed_runs_starts_python_as_the_readme_says(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    site = a_site(scheduler)
+    job = replace(a_job(site, tmp_path / "0001", nodes=1, ranks_per_node=1, stages=False), packed=PackedRuns({}, 1))
+    code, calls = run_script(job, site, fakes)
+    assert code == 0, calls
+    after_hold = of(calls, "hpcbench")[1:]
+    assert [" ".join(call.split()[:3]) for call in after_hold] == ["hpcbench doctor --job", "hpcbench study execute"]
+    promises = (ROOT / "batch_scripts" / "README.md").read_text().partition("## What every script promises")[2]
+    third = promises.partition("\n3. ")[2].partition("\n4. ")[0]
+    assert all(f"`{' '.join(call.split()[:3])}`" in third for call in after_hold)
 
 
 def test_a_job_looks_first_then_trains_and_leaves_nothing(scheduler: str, fakes: Path, tmp_path: Path) -> None:
@@ -308,12 +321,7 @@ def test_every_option_reaches_the_script_or_is_refused(
         ("flux", "flux", {"memory_gib": 8}, r"--memory-gib \(8\) is not for site here: Flux counts no memory"),
         ("flux", "flux", {"qos": "x"}, r"--qos \(x\) .* Flux has no quality of service; name the --queue"),
         ("flux", "flux", {"reservation": "x"}, r"--reservation \(x\) .* name the --queue that holds the nodes"),
-        (
-            "pbs",
-            "mpich",
-            {"queue": "q", "reservation": "R7"},
-            r"--queue \(q\) is not for a job with --reservation \(R7\) on site here: .*; leave out --queue$",
-        ),
+        ("pbs", "mpich", {"queue": "q", "reservation": "R"}, r"--queue \(q\) .* \(R\) on site here: .*out --queue$"),
         ("lsf", "jsrun", {"memory_gib": 8}, r"--memory-gib \(8\) .* jobs with jsrun have whole nodes"),
         ("local", "mpich", {"account": "x"}, r"--account \(x\) .* this machine has no scheduler; leave it out"),
     ],

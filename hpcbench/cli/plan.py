@@ -39,7 +39,8 @@ One line per mesh; each value is that of the rank with the most of it:
              application can read parts
   memory     the most in a step: parameters, optimizer, buffers, input, and the peak with the
              gradients that exist by then; on processors (--parallel.accelerator cpu) including
-             the workspace of kernels and what the heap keeps, on accelerators without these
+             the workspace of kernels and what the heap keeps, on accelerators without these:
+             what they take there is unmeasured
   halo, back sent in a step, forward and backward: halos, and parts gathered into whole samples
   reduce     gradients that enter the sum over all ranks in a step
   B/MFLOP    bytes sent, including sums of statistics, per million operations of the rank
@@ -107,7 +108,7 @@ def memory_bytes(text: str) -> int:
 
 def page(title: str, config: RunConfig, plans: Plans, asked: int | None) -> str:
     """Headline, state of a rank, table, and what is left out."""
-    from hpcbench.planning.counting import counted_precision
+    from hpcbench.planning.counting import counted_precision, on_processor
     from hpcbench.results.units import size
 
     first = plans.meshes[0]
@@ -121,6 +122,11 @@ def page(title: str, config: RunConfig, plans: Plans, asked: int | None) -> str:
         *([f"Checkpoint: {size(first.checkpoint)} of host memory on rank 0"] if first.checkpoint else []),
         f"Memory in {unit(max(mesh.memory for mesh in plans.meshes))}, "
         f"bytes sent in a step in {unit(max(mesh.sent for mesh in plans.meshes))}",
+        *(
+            []
+            if on_processor(config)
+            else ["Memory without the workspace of kernels, which is unmeasured on accelerators"]
+        ),
         "",
         mesh_table(plans.meshes),
     ]

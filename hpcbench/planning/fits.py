@@ -86,7 +86,8 @@ def judge_memory(
     ``smaller`` is ``None`` where it was not looked for; ``others`` are further options that help. On a ``processor``
     the count includes the workspace of kernels.
     """
-    how = "counted with kernels and heap" if processor else "counted without the workspace of kernels"
+    unmeasured = "counted without the workspace of kernels, which is unmeasured"
+    how = "counted with kernels and heap" if processor else unmeasured
     counted = f"{size(need)} for a rank ({how})"
     if room.limit is None:
         return Finding("ok", f"{counted}; memory of {room.where} unknown", f"{size(need)}, room unknown")

@@ -56,6 +56,9 @@ def fit_page(study: Scaling, site: Site) -> str:
         rows.append([str(nodes), *([run.point.label] if study.vary else []), *fit.cells])
         notes[f"batch {fit.global_batch:,}: {fit.rate}; recipe: {fit.recipe}"] = None
         warnings |= dict.fromkeys(f"warning: --nodes {nodes}: {text}" for text in fit.warnings)
-    about = "memory of a rank: counted as by `hpcbench plan`, of accelerators without the workspace of kernels"
+    about = (
+        "memory of a rank: counted as by `hpcbench plan`, of accelerators without the workspace of kernels, which is "
+        "unmeasured"
+    )
     below = [wrapped(line) for line in (*notes, about, *warnings)]
     return "\n".join(["Each job:", "", table(headers, rows, right=headers), "", *below])

@@ -20,7 +20,8 @@ def test_one_line_per_mesh(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "cosmoflow smoke on 2 nodes x 2 GPUs: 4 ranks, global batch 16, activations in bf16-mixed"
     assert re.fullmatch(r"State of a rank: parameters \S+ KiB, gradients \S+ KiB, adamw \S+ KiB", lines[1])
     assert re.fullmatch(r"Checkpoint: \S+ KiB of host memory on rank 0", lines[2])
-    header, rule, *rows = lines[5:]
+    assert lines[4] == "Memory without the workspace of kernels, which is unmeasured on accelerators"
+    header, rule, *rows = lines[6:]
     assert header.split() == ["mesh", "batch", "state", "kept", "peak", "input", "memory", "halo", "back", "reduce",
                               "B/MFLOP", "nodes"]  # fmt: skip
     assert set(rule) == {"-", " "}
@@ -48,6 +49,8 @@ def test_without_checkpoints_there_is_no_copy(capsys: pytest.CaptureFixture[str]
 def test_one_rank_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "cosmoflow", "--gpus-per-node", "1"]) == 0
     assert capsys.readouterr().out.startswith("cosmoflow smoke on 1 node x 1 GPU: 1 rank, global batch 4, ")
+    assert main(["plan", "cosmoflow", "--gpus-per-node", "1", "--parallel.accelerator", "cpu"]) == 0
+    assert "unmeasured" not in capsys.readouterr().out
 
 
 @pytest.mark.slow

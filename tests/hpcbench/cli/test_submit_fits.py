@@ -51,8 +51,8 @@ def test_the_figures_of_a_job_stand_beside_its_script(
     assert max(map(len, said.splitlines())) <= 100
     memory, cost = unwrapped(said).splitlines()[3:]
     assert re.fullmatch(
-        r"memory   \d\.\d\d GiB for a rank \(counted without the workspace of kernels\), of the 40.0 GiB of an "
-        r"accelerator",
+        r"memory   \d\.\d\d GiB for a rank \(counted without the workspace of kernels, which is unmeasured\), of "
+        r"the 40.0 GiB of an accelerator",
         memory,
     )
     assert cost == "cost     at most 10.0 node-hours an attempt of 01:00:00"

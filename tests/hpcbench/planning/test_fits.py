@@ -83,8 +83,8 @@ def test_memory_is_refused_beyond_the_limit() -> None:
     assert [judge_memory(need, room, 8, None).level for need in (70, 71, 100, 101)] == ["ok", "warn", "warn", "refuse"]
     refused = judge_memory(101, room, 8, 4).text
     assert (
-        "a rank needs 101 B at train.local_batch_size 8 (counted without the workspace of kernels), more than"
-        in refused
+        "a rank needs 101 B at train.local_batch_size 8 (counted without the workspace of kernels, which is "
+        "unmeasured), more than" in refused
     )
     on_host = judge_memory(101, Room("a rank's share", 100), 8, 4, processor=True).text
     assert "(counted with kernels and heap), more than the 100 B of a rank's share; what fits:" in on_host

@@ -70,10 +70,12 @@ def brought(folder: Path, environment: Path, data: Path) -> dict[str, Any]:
     bringing = count([own, "-P", "-m", "hpcbench", "environment", local], shared, cwd=folder, environ=clean)
     copy = local / "environment" / "bin" / "python"
     found = training(copy, folder / "from-copy", data, shared, clean)
+    ranks = two_ranks(copy, folder / "two-from-copy", data, shared, clean)
     return {
         "bringing": bringing.as_dict(),
         "train_one_rank": found.as_dict(),
         "shared": found.start(SHARED),
+        "shared_ranks_of_2": [rank.start(SHARED) for rank in ranks],
     }
 
 
@@ -86,13 +88,16 @@ def training(
     return count(words, named, samples=data, cwd=run.parent, environ=variables or environ())
 
 
-def two_ranks(python: Path, run: Path, data: Path, folders: dict[str, list[Path]]) -> tuple[FileCalls, FileCalls]:
+def two_ranks(
+    python: Path, run: Path, data: Path, folders: dict[str, list[Path]], variables: dict[str, str] | None = None
+) -> tuple[FileCalls, FileCalls]:
     """Count the calls of each of two ranks."""
     named = {"run": [run], "dataset": [data], **folders}
     words = train_words(python, run, data, 2)
-    traces = [run.parent / f"trace-{rank}" for rank in range(2)]
+    traces = [run.parent / f"{run.name}-trace-{rank}" for rank in range(2)]
+    clean = environ() if variables is None else variables
     ranks = [
-        subprocess.Popen(traced(words, trace), cwd=run.parent, env=environ() | rank_variables(rank, run.parent))
+        subprocess.Popen(traced(words, trace), cwd=run.parent, env=clean | rank_variables(rank, run.parent))
         for rank, trace in enumerate(traces)
     ]
     codes = [rank.wait() for rank in ranks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -21,4 +22,25 @@ def make_environment(folder: Path) -> Path:
     tool = packages / "hpcbench" / "tool"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
+    return folder
+
+
+NOT_IN_A_RANK = (
+    "__editable__*", "nvidia*", "pandas*", "matplotlib*", "scipy*", "tensorboard*", "numba*", "llvmlite*", "mypy*",
+    "material*", "babel*", "__pycache__",
+)  # fmt: skip
+"""Large packages that no rank imports, and what leads to a checkout."""
+
+
+def make_whole_environment(folder: Path) -> Path:
+    """A virtual environment with hpcbench that finds all that a rank needs in itself, as links to files."""
+    make_environment(folder)
+    packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    (packages / "others.pth").unlink()
+    leave = shutil.ignore_patterns(*NOT_IN_A_RANK, "hpcbench", "staging", "apps")
+    own = Path(sysconfig.get_path("purelib"))
+    shutil.copytree(
+        own, packages, copy_function=os.symlink, dirs_exist_ok=True,
+        ignore=lambda path, names: leave(path, names) if Path(path) == own else set(),
+    )  # fmt: skip
     return folder

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from hpcbench.frame_lookups import cheap_frame_lookups
+from tests.environments import make_whole_environment
 from tests.loaded_modules import loaded
 
 ROOT = Path(__file__).parents[2]
@@ -77,3 +78,17 @@ def test_a_rank_starts_within_its_bound_of_file_system_calls(
     assert found.start() <= start.BOUND, found.as_dict()
     assert found.before["environment"] > 1000
     assert found.after["dataset"] >= 4
+
+
+@pytest.mark.slow
+def test_ranks_of_a_copied_environment_leave_shared_folders_alone(
+    start: ModuleType, small_cosmos: Path, tmp_path: Path
+) -> None:
+    """Of one rank, and of each of two; the copy has the packages that a rank imports."""
+    environment = make_whole_environment(tmp_path / "shared" / "venv")
+    (tmp_path / "work").mkdir()
+    found = start.brought(tmp_path / "work", environment, small_cosmos)
+    assert found["train_one_rank"]["start_by_folder"]["node"] > 1000, found
+    assert 0 < found["shared"] < start.SHARED_BOUND, found
+    assert len(found["shared_ranks_of_2"]) == 2
+    assert all(0 < calls < start.SHARED_BOUND for calls in found["shared_ranks_of_2"]), found

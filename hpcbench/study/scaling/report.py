@@ -17,6 +17,7 @@ from hpcbench.study.progress import say
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.jobs import without_staging
 from hpcbench.study.scaling.joined import read_convergence, remember, with_convergence
 from hpcbench.study.scaling.page import write_scaling
 from hpcbench.study.scaling.point_results import PointResult, by_variant
@@ -94,8 +95,13 @@ def content(
 
 
 def config_of(study: Scaling, row: PointResult) -> RunConfig:
-    """The configuration of a variant's runs, except for what depends on the size."""
-    settings = {**study.settings, **row.settings}
+    """The configuration of a variant's runs, except for what depends on the size, and for staging.
+
+    The page takes nothing from staging, whose settings need the folder that only the job of a run knows.
+    """
+    given = {**study.settings, **row.settings}
+    settings = {key: value for key, value in given.items() if not key.startswith("staging.")}
+    settings |= without_staging(study.files)
     return resolve(find_application(study.application), study.preset, [Path(name) for name in study.files], settings)
 
 

@@ -14,7 +14,7 @@ from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult, by_variant
 from hpcbench.study.scaling.proposal import Campaign
-from hpcbench.study.scaling.report import Extras, report, too_few_models
+from hpcbench.study.scaling.report import Extras, config_of, report, too_few_models
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.time_to_solution import Solution
 from hpcbench.study.scaling.trainings import CONVERGENCE, MEASURED, Training, trainings
@@ -63,6 +63,18 @@ def test_variants_of_different_sizes_have_their_own_samples_operations_and_bytes
 def row(nodes: int, variant: str, train_samples: int, **more: float) -> PointResult:
     run = RepeatResult(nodes, 8, 100.0, {}, train_samples=train_samples, **more)  # type: ignore[arg-type]
     return PointResult(nodes, variant, [run])
+
+
+@pytest.mark.parametrize("key", ["placement: shard", "overlap: true", "slabs: true"])
+def test_settings_of_staging_need_no_folder_once_the_runs_are_made(key: str, tmp_path: Path) -> None:
+    """Whether they stand on the command line or in a file; only the job of a run has a folder to stage to."""
+    name, value = key.split(": ")
+    (tmp_path / "staging.yaml").write_text(f"staging:\n  {key}\n")
+    split = {"parallel.spatial": "2", "measure.warmup_steps": "3"}
+    on_line = replace(STUDY, stages=True, settings={**split, f"staging.{name}": value})
+    in_file = replace(STUDY, stages=True, settings=split, files=(str(tmp_path / "staging.yaml"),))
+    for study in (on_line, in_file):
+        assert config_of(study, row(1, "a", 64)).measure.warmup_steps == 3
 
 
 def lengths(rows: list[PointResult], found: dict[str, list[Solution]], to_target: bool = False) -> list[Training]:

@@ -30,3 +30,24 @@ def test_sigterm_at_the_time_limit_is_no_cancellation(
     assert asked == [f"hpcbench jobs --interrupted {option}--hold {tmp_path}/notes.hold {tmp_path}/run"]
     if name != "local":
         assert (AGAIN[name].replace("=3", "=2") in calls) is by_clock
+
+
+@pytest.mark.parametrize("scheduler", AGAIN)
+@pytest.mark.parametrize(("continues", "tries"), [(1, 1), (0, 5)])
+def test_a_job_that_is_cancelled_while_its_scheduler_is_away_does_not_come_back(
+    scheduler: str, continues: int, tries: int, fakes: Path, tmp_path: Path
+) -> None:
+    """SIGTERM ends the pause. The script asks anew, since that of a preemption must not keep it from trying again."""
+    for name in ("scontrol", "qsub", "bsub", "flux"):
+        refuses = '[ "$1" = run ] || [ "$1" = getattr ] || [ "$1" = job ] || exit 1\n'
+        text = (fakes / name).read_text()
+        (fakes / name).write_text(text.replace(NOTE, NOTE + refuses))
+    (fakes / "sleep").write_text(NOTE + '[ "$1" != 5 ] || { kill -TERM "$SCRIPT"; kill -TERM $$; }\n')
+    site = a_site(scheduler)
+    answers = {"TRAIN": "138", "INTERRUPTED": "0", "CANCELLED": str(continues)}
+    code, calls = run_script(a_job(site, tmp_path / "run"), site, fakes, **answers)
+    assert code == 138
+    assert len(of(calls, AGAIN[scheduler].replace("=3", "=2"))) == tries, calls
+    asked = [call for call in calls if call.startswith("hpcbench jobs --interrupted --")]
+    ends = f"--hold {tmp_path}/notes.hold {tmp_path}/run"
+    assert asked == [f"hpcbench jobs --interrupted {ends}", f"hpcbench jobs --interrupted --cancelled {ends}"]

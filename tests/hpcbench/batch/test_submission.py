@@ -21,6 +21,7 @@ from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Status, Summary
 from staging.errors import InputError
 from tests.hpcbench.batch.conftest import a_job, a_site
+from tests.hpcbench.batch.test_replies import LOST
 
 PRINTED = {"slurm": "17;cluster\n", "pbs": "17.server\n", "flux": "f2Rd7xK\n",
            "lsf": "Job <17> is submitted to queue <normal>.\n"}  # fmt: skip
@@ -119,44 +120,6 @@ def test_a_name_that_is_not_utf_8_is_refused_before_the_folder_is_taken(
         with pytest.raises(InputError, match=r"would have a line that is not UTF-8, .*; rename that$"):
             submission.submit(job, site)
         assert not job.folder.exists()
-
-
-REFUSALS = {
-    "slurm": ["sbatch: error: Batch job submission failed: Invalid account", "sbatch: error: invalid partition: gpu",
-              "sbatch: error: invalid partition specified: standby", "sbatch: error: Invalid feature: interconnect",
-              "sbatch: error: QOS standby: jobs in standby take at most 4 hours", "sbatch: error: no account: insane",
-              "sbatch: error: account communications-lab may not use reservation temporarily-large"],
-    "pbs": ["qsub: Unknown queue", "qsub: would exceed queue generic's per-user limit"],
-    "lsf": ["High-priority: No such queue. Job not submitted.", "Pending job threshold reached. Job not submitted."],
-    "flux": ["flux-batch: ERROR: [Errno 22] Invalid queue: gpu"],
-    "local": ["bash: setsid: command not found"],
-}  # fmt: skip
-"""What schedulers say, with a code other than 0, of jobs that no queue has."""
-LOST = {
-    "slurm": ["sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
-              "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
-              "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received", "",
-              *(f"sbatch: error: Batch job submission failed: {words}" for words in (
-                  "Slurm backup controller in standby mode", "Communication connection failure", "Broken pipe",
-                  "Communications shutdown failure", "Insane message length", "Unexpected message received",
-                  "Connection reset by peer", "Transport endpoint is not connected", "Message send failure",
-                  "Resource temporarily unavailable", "Unable to connect to controller"))],
-    "pbs": ["qsub: cannot connect to server pbs (errno=111)", "Connection timed out", "qsub: End of File", ""],
-    "lsf": ["LSF is down. Please wait ...", "batch daemon not responding ... still trying", ""],
-    "flux": ["flux-batch: ERROR: Unable to connect to Flux: broker socket: No such file or directory", ""],
-}  # fmt: skip
-"""What they say where the job may be in the queue for all that is known."""
-
-
-@pytest.mark.parametrize(("name", "words"), [(name, words) for name, said in REFUSALS.items() for words in said])
-def test_what_is_a_refusal(name: str, words: str) -> None:
-    assert SCHEDULERS[name].is_refusal(Reply(1, "", words))
-    assert not SCHEDULERS[name].is_refusal(Reply(None, "", words))
-
-
-@pytest.mark.parametrize(("name", "words"), [(name, words) for name, said in LOST.items() for words in said])
-def test_what_is_no_refusal(name: str, words: str) -> None:
-    assert not SCHEDULERS[name].is_refusal(Reply(1, "", words))
 
 
 FORMS = {"slurm": "{}|{}", "lsf": "{}|{}", "flux": "{}|17|{}"}

@@ -10,6 +10,7 @@ from hpcbench.campaign.cost import recipe_line
 from hpcbench.campaign.response import FIGURES, SHORT, TITLES, ResponseRow, row_of_reference
 from hpcbench.campaign.rules import Campaign, Category, Column, Scenario, SettingRule
 from hpcbench.results.tables import WIDTH, table
+from hpcbench.results.units import counted
 
 TWO = "  "
 KEPT: tuple[Column, ...] = (
@@ -114,7 +115,7 @@ def facts(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield "replicates", (f"{scenario.replicates} instances or more, side by side" if scenario.throughput
                          else f"{scenario.replicates} of each size")  # fmt: skip
     yield "seeds", scenario.seeds or "not said"
-    end = f"after {stop.epochs} epochs"
+    end = f"after {counted(stop.epochs, 'epoch')}"
     yield "stop", end if stop.target is None else f"target {stop.target:g}, at the latest {end}"
     excludes = f"; without {' and '.join(metric.excludes)}" if metric.excludes else ""
     yield "metric", f"{metric.text} ({metric.statistic}{excludes}); lower is better"

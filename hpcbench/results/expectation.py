@@ -31,10 +31,10 @@ def expectation(run: Run, points: Sequence[ReferencePoint]) -> str:
     if run.reached and s.epochs_to_target is not None:
         is_usual = low <= s.epochs_to_target <= high
         yes, comma = ("Yes", ",") if is_usual else ("No", ", not")
-        return f"{yes}: it reached the target after {_epochs(s.epochs_to_target)}{comma} {usual}."
+        return f"{yes}: it reached the target after {units.counted_epochs(s.epochs_to_target)}{comma} {usual}."
     if s.epochs <= high:
-        return f"No verdict: it ended after {_epochs(s.epochs)}, and may need up to {units.epochs(high)}."
-    return f"No: it missed the target in {_epochs(s.epochs)}, and should have reached it {usual}."
+        return f"No verdict: it ended after {units.counted_epochs(s.epochs)}, and may need up to {units.epochs(high)}."
+    return f"No: it missed the target in {units.counted_epochs(s.epochs)}, and should have reached it {usual}."
 
 
 def interval(epochs: Sequence[float], evaluations_per_epoch: float = 1) -> tuple[float, float]:
@@ -52,7 +52,3 @@ def evaluations(run: Run) -> float:
     if run.epochs.empty:
         return 1
     return max(1.0, round(len(run.epochs) / max(float(run.epochs["epoch"].max()), 1.0)))
-
-
-def _epochs(number: float) -> str:
-    return f"{units.epochs(number)} {'epoch' if number == 1 else 'epochs'}"

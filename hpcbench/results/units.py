@@ -52,6 +52,11 @@ def epochs(value: float | None) -> str:
     return f"{value:,.3f}".rstrip("0")
 
 
+def counted_epochs(value: float) -> str:
+    """``1 epoch``, ``2.25 epochs``."""
+    return f"{epochs(value)} {'epoch' if value == 1 else 'epochs'}"
+
+
 def percent(fraction: float | None) -> str:
     """A share: 0.0731 is 7.3 %."""
     return f"{100 * fraction:.1f} %" if fraction is not None and math.isfinite(fraction) else MISSING

@@ -200,7 +200,7 @@ def tiles(
     samples = "" if first is None else f"{units.integer(first.train_samples)} training samples"
     return [
         {"label": "Batch sizes", "value": f"{batches[0]:,}{ends}", "note": samples},
-        {"label": "Target", "value": target, "note": f"{study.seeds} seeds in each row"},
+        {"label": "Target", "value": target, "note": f"{units.counted(study.seeds, 'seed')} in each row"},
         {"label": "Runs done", "value": str(made), "note": f"{done.get('reached', 0)} reached, {done['left']} to do"},
         {"label": "Cost", "value": short(core_s), "note": "of core time, searches included"},
     ]

@@ -46,4 +46,4 @@ def result(state: RunStatus) -> str:
     if s is None or not state.done:
         return f"{WORDS.get(state.status, state.status)}: {state.reason}"
     quality = f"{s.metric} {units.score(s.metrics.get(s.metric, s.best))}"
-    return f"{state.status}, {quality} after {s.epochs} epochs, {units.duration(s.wall_s)}"
+    return f"{state.status}, {quality} after {units.counted_epochs(s.epochs)}, {units.duration(s.wall_s)}"

@@ -21,6 +21,7 @@ from hpcbench.phase_names import PHASES
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.stored_bytes import files_bytes, folder_bytes
 from hpcbench.results.summary import Status, Summary
+from hpcbench.results.units import counted_epochs
 from hpcbench.train.attempt_recorder import started_at
 from hpcbench.train.console import Console
 from hpcbench.train.context import RunContext
@@ -297,4 +298,5 @@ def outcome(summary: Summary) -> str:
     """The last line of a run."""
     value: Any = summary.metrics.get(summary.metric)
     quality = f"{summary.metric} {value:.4f}" + ("" if summary.target is None else f" (target {summary.target})")
-    return f"{summary.status}: {quality} after {summary.epochs} epochs, {summary.time_to_solution_s:.1f} s on the clock"
+    epochs = counted_epochs(summary.epochs)
+    return f"{summary.status}: {quality} after {epochs}, {summary.time_to_solution_s:.1f} s on the clock"

@@ -20,6 +20,7 @@ from hpcbench.measure.job_check import Asked
 from hpcbench.measure.power_log import POWER, set_power_aside
 from hpcbench.measure.process_age import process_age_s
 from hpcbench.results.checkpoint_files import complete, resume_advice
+from hpcbench.results.units import counted
 from hpcbench.train.context import RunContext
 from hpcbench.train.dataset_staging import drop_caches, stage_dataset
 from hpcbench.train.finalize import Ending, Finalizer
@@ -136,7 +137,7 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
     if run.config.train.target is None:
         end("success", Ending(cause))
         return DONE
-    limit = f"{trainer.state.step} steps" if by_steps else f"{trainer.state.epoch} epochs"
+    limit = counted(trainer.state.step, "step") if by_steps else counted(trainer.state.epoch, "epoch")
     reason = f"target {run.task.metric} {run.config.train.target} not reached in {limit}"
     end("target_not_reached", Ending(cause, reason))
     run.console.say(reason)

@@ -29,7 +29,7 @@ from hpcbench.parallel.simulated_ranks import DataRanks, data_ranks
 from hpcbench.results.attempts import Attempts
 from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.run_folder import RunFolder, default_path
-from hpcbench.results.units import counted
+from hpcbench.results.units import counted, counted_epochs
 from hpcbench.train import checkpoint_io
 from hpcbench.train.attempt_recorder import AttemptRecorder
 from hpcbench.train.build import build_model, build_optimizer, check_batch, open_data
@@ -265,7 +265,7 @@ def refuse_complete(folder: RunFolder, config: RunConfig, *, met: bool) -> None:
         if met:
             return
         by_steps = config.train.max_steps is not None
-        made = f"{summary.steps} steps" if by_steps else f"{summary.epochs:g} epochs"
+        made = counted(summary.steps, "step") if by_steps else counted_epochs(summary.epochs)
         raise InputError(
             f"the run in {folder.path} has made its {made} and not reached its target; raise "
             f"--train.{'max_steps' if by_steps else 'max_epochs'} to extend it"
@@ -273,7 +273,7 @@ def refuse_complete(folder: RunFolder, config: RunConfig, *, met: bool) -> None:
     if met:
         raise InputError(f"the run in {folder.path} has reached its target; leave out --resume and use a new --run-dir")
     raise InputError(
-        f"the run in {folder.path} has made its {summary.epochs:g} epochs; raise --train.max_epochs to extend it"
+        f"the run in {folder.path} has made its {counted_epochs(summary.epochs)}; raise --train.max_epochs to extend it"
     )
 
 

@@ -88,7 +88,7 @@ def test_a_run_without_a_target_can_be_extended(
     assert train(folder, "--resume") == 2
     said = capsys.readouterr().err
     assert said == (
-        f"hpcbench: error: the run in {folder} has made its 1 epochs; raise --train.max_epochs to extend it\n"
+        f"hpcbench: error: the run in {folder} has made its 1 epoch; raise --train.max_epochs to extend it\n"
     )
     assert train(folder, "--resume", "--train.max_epochs", "2") == 0
     assert train(folder, "--resume", "--resume-or-start", "--train.max_epochs", "3") == 0

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import ROOT, write_results
-from _file_calls import FileCalls, count, has_strace, read_trace, traced
+from _file_calls import SYSTEM, FileCalls, count, has_strace, read_trace, traced
 
 PLAIN = "import torch"
 FEWER = "from hpcbench.frame_lookups import cheap_frame_lookups\nwith cheap_frame_lookups():\n    import torch"
@@ -49,7 +49,7 @@ def measure(folder: Path, environment: Path | None) -> dict[str, Any]:
     simulate = ["data", "simulate", "cosmoflow", "--preset", "smoke", "--samples", "32", "--processes", "1"]
     run_python(python, simulate, ["--simulate.validation_samples", "16", "--out", data])
     results: dict[str, Any] = {"bound_start": BOUND, "bound_shared": SHARED_BOUND}
-    folders = {"environment": [Path(sys.prefix), Path(sys.base_prefix)], "source": [ROOT], "work": [folder]}
+    folders = {"environment": python_folders(python), "source": [ROOT], "work": [folder]}
     for name, code in (("import_torch", PLAIN), ("import_torch_by_hpcbench", FEWER)):
         results[name] = count([python, "-c", code], folders, cwd=folder, environ=environ()).start()
     results["train_one_rank"] = training(python, folder / "one", data, folders).as_dict()
@@ -62,21 +62,35 @@ def measure(folder: Path, environment: Path | None) -> dict[str, Any]:
 
 def brought(folder: Path, environment: Path, data: Path) -> dict[str, Any]:
     """Count the calls of copying the environment and of a rank that runs from the copy."""
-    own = (environment / "bin" / "python").absolute()
-    local = folder / "node"
-    base = subprocess.run([own, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True)
-    shared = {"node": [local], "environment": [environment.absolute(), Path(base.stdout.strip())], "work": [folder]}
-    clean = environ(source=False)
-    bringing = count([own, "-P", "-m", "hpcbench", "environment", local], shared, cwd=folder, environ=clean)
+    own, local = (environment / "bin" / "python").absolute(), folder / "node"
+    shared = {"node": [local], "environment": python_folders(own), "work": [folder]}
+    bringing = count(bring_words(own, local), shared, cwd=folder, environ=environ(source=False))
+    return {"bringing": bringing.as_dict(), **from_copy(folder, own, local, data)}
+
+
+def bring_words(python: Path, local: Path) -> list[str | Path]:
+    """Return the command that copies the environment of ``python`` to the folder ``local`` of a node."""
+    return [python, "-P", "-m", "hpcbench", "environment", local]
+
+
+def from_copy(folder: Path, own: Path, local: Path, data: Path) -> dict[str, Any]:
+    """Count the calls of ranks that run from the copy in ``local`` of the environment of ``own``."""
+    shared, clean = {"node": [local], "environment": python_folders(own), "work": [folder]}, environ(source=False)
     copy = local / "environment" / "bin" / "python"
     found = training(copy, folder / "from-copy", data, shared, clean)
     ranks = two_ranks(copy, folder / "two-from-copy", data, shared, clean)
     return {
-        "bringing": bringing.as_dict(),
         "train_one_rank": found.as_dict(),
         "shared": found.start(SHARED),
         "shared_ranks_of_2": [rank.start(SHARED) for rank in ranks],
     }
+
+
+def python_folders(python: Path) -> list[Path]:
+    """The folders of an environment and of the Python that it is based on, unless the latter is the system's own."""
+    code = "import sys; print(sys.prefix, sys.base_prefix, sep='\\n')"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return [Path(line) for line in done.stdout.splitlines() if not line.startswith(SYSTEM)]
 
 
 def training(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -86,8 +87,11 @@ def test_ranks_of_a_copied_environment_leave_shared_folders_alone(
 ) -> None:
     """Of one rank, and of each of two; the copy has the packages that a rank imports."""
     environment = make_whole_environment(tmp_path / "shared" / "venv")
-    (tmp_path / "work").mkdir()
-    found = start.brought(tmp_path / "work", environment, small_cosmos)
+    work, local, python = tmp_path / "work", tmp_path / "work" / "node", environment / "bin" / "python"
+    work.mkdir()
+    words = start.bring_words(python, local)  # not counted, which would take minutes
+    subprocess.run(words, cwd=work, env=start.environ(source=False), check=True)
+    found = start.from_copy(work, python, local, small_cosmos)
     assert found["train_one_rank"]["start_by_folder"]["node"] > 1000, found
     assert 0 < found["shared"] < start.SHARED_BOUND, found
     assert len(found["shared_ranks_of_2"]) == 2

@@ -69,7 +69,7 @@ def test_the_mesh_that_is_asked_for_is_among_the_lines(capsys: pytest.CaptureFix
     """Splits along the second dimension alone, or along three, are tried where they are asked for."""
     for asked, line in (("1x2", "2 x (1x2)"), ("1x1x2", "2 x (1x1x2)"), ("2x1", "2 x 2"), ("4", "1 x 4")):
         assert main([*SMOKE, "--parallel.spatial", asked]) == 0
-        rows = capsys.readouterr().out.splitlines()[7:]
+        rows = capsys.readouterr().out.splitlines()[8:]
         assert [row for row in rows if row.startswith(f"{line}  ")], asked
         assert len(rows) == (4 if line in ("2 x 2", "1 x 4") else 5)
 

@@ -170,9 +170,9 @@ def size(study: Study) -> str:
     fewest, most = (grid(study).fewest_runs, grid(study).most_runs) if searching else (0, 0)
     runs, more = searching * fewest, searching * (most - fewest)
     words = (
-        f"{study.application} {study.preset}: {len(rows)} rows x {study.seeds} seeds"
+        f"{study.application} {study.preset}: {units.counted(len(rows), 'row')} x {units.counted(study.seeds, 'seed')}"
         + (f" + {runs} runs that choose rates" if searching else "")
-        + f" = {len(rows) * study.seeds + runs} runs"
+        + f" = {units.counted(len(rows) * study.seeds + runs, 'run')}"
         + (f", up to {more} more if searches widen" if more else "")
     )
     return textwrap.fill(words, WIDTH, subsequent_indent="  ")

@@ -38,7 +38,7 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(
     assert main(words(data, tmp_path / "new", "--dry-run", "--lr-search", "0.5,1,2")) == 0
     shown = capsys.readouterr().out
     assert (
-        "cosmoflow smoke: 2 rows x 1 seeds + 10 runs that choose rates = 12 runs, up to 18 more if searches\n  widen"
+        "cosmoflow smoke: 2 rows x 1 seed + 10 runs that choose rates = 12 runs, up to 18 more if searches\n  widen"
     ) in shown
     assert "2 x 4  sgd" in shown
     assert max(map(len, shown.splitlines())) <= 100

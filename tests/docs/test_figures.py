@@ -28,6 +28,18 @@ def test_the_table_of_meshes_is_what_plan_prints(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("page", ["running-on-a-supercomputer", "tutorials/first-job"])
+def test_what_a_job_needs_is_what_its_submit_prints(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = BLOCK.finditer((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+    (shown,) = [block["text"] for block in blocks if block["text"].startswith("batch ")]
+    command = next(each for each in of_page(ROOT / "docs" / f"{page}.md") if each.words[:2] == ("hpcbench", "submit"))
+    words = [word for word in command.words[1:] if word != "--dry-run"]
+    assert main([*words, "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert (said.err + said.out).startswith(shown)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LADDERS, ids=lambda command: f"{' '.join(command.words[2:4])} {command.source}")
 def test_the_node_hours_of_a_ladder_are_those_on_its_page(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     words = [word for word in command.words[1:] if word != "--dry-run"]

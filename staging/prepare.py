@@ -20,7 +20,7 @@ from staging.landing.sinks import SinkMaker
 from staging.landing.transform_exclusions import WithExclusions, landed_names, matcher
 from staging.landing.transforms import holds_files, sink_maker
 from staging.ledger.destination_lock import refuse_nesting, refuse_strangers
-from staging.ledger.journal import growth
+from staging.ledger.journal import bytes_added
 from staging.ledger.verify import BadFile
 from staging.open_source import open_source
 from staging.options import StageOptions
@@ -253,7 +253,7 @@ def check_room(
             content_bytes = bytes_in_blocks(sizes, destination)
         else:
             names, content_bytes = outputs_of(names, sizes, make_sink, block_bytes(destination))
-        journal_bytes = growth(world.place, " ".join(sys.argv), options.selection_words())
+        journal_bytes = bytes_added(world.place, " ".join(sys.argv), options.selection_words())
         books_bytes, books_files = overhead(names, content_bytes, destination, journal_bytes)
         return content_bytes + books_bytes, len(names) + books_files
 

@@ -31,7 +31,7 @@ from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import UNSET, Landed, kept
 from staging.ledger.destination_lock import DestinationLock, lock_destination
 from staging.ledger.durable_batch import sync_filesystem
-from staging.ledger.journal import Journal, Start, growth
+from staging.ledger.journal import Journal, Start, bytes_added
 from staging.ledger.jsonl import read_header
 from staging.ledger.manifest import Manifest, identity_of, load_records, manifest_path
 from staging.moving.exchange import Lane, move_by_exchange
@@ -217,7 +217,7 @@ def needed(destination: Path, moves: Moves, place: Place) -> tuple[int, int]:
     arriving = moves.listing.take(comes).names
     # folders are made for the arrivals, and may be for the places that these are put in
     named = (*arriving, *(f"{BOOKKEEPING}/{ARRIVING}/{name}" for name in arriving), *moves.listing.take(goes).names)
-    journal_bytes = growth(place, " ".join(sys.argv))
+    journal_bytes = bytes_added(place, " ".join(sys.argv))
     books_bytes, books_files = overhead(Names.of(named), content_bytes, destination, journal_bytes)
     return content_bytes + books_bytes, len(comes) + books_files
 

@@ -53,7 +53,7 @@ class Start:
         return one_line(f"staging {self.id} of {when} was killed on node {self.node}: rank {self.rank}, pid {self.pid}")
 
 
-def growth(place: Place, command: str, selection: Sequence[str] | None = None) -> int:
+def bytes_added(place: Place, command: str, selection: Sequence[str] | None = None) -> int:
     """The most bytes that the ranks of this node add to the journal when ``command`` stages once to its end."""
     start = Start.of_this_process("0" * ID_CHARACTERS, place, command, selection)
     return place.local_size * (len(_start_line(start)) + END_LINE)

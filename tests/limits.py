@@ -2,6 +2,7 @@
 
 What a test takes is the larger of the processor time of its processes and its time on the clock, which is divided by
 the number of processes that wanted each core, for these share it. ``--limits`` fails a run with a test above its limit.
+One that hangs is ended by pytest-timeout, where that is installed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests that are ``long`` without ``--long``."""
+    """Leave out tests that are ``long`` without ``--long``; with it, they may take as long as they do."""
+    if config.getoption("--long") and config.pluginmanager.hasplugin("timeout"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.timeout(0))
     if not config.getoption("--long"):
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)

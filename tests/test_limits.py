@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.limits import own_s, processor_s
+from tests.limits import DEFAULT_S, own_s, processor_s
 
 ROOT = Path(__file__).parents[1]
 CONFTEST = """
@@ -77,3 +77,36 @@ def test_time_of_processes_that_a_test_has_started_counts() -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     subprocess.run([sys.executable, "-c", burn], check=True)
     assert processor_s() - before >= 0.28, "the system counts in ticks of 10 ms"
+
+
+HANGING = """
+import subprocess
+def test_first(): pass
+def test_hanging(): subprocess.run(["sleep", "60"])
+def test_next(): pass
+"""
+
+
+def test_one_that_hangs_fails_says_where_it_stood_and_lets_the_others_run(tmp_path: Path) -> None:
+    pytest.importorskip("pytest_timeout")
+    (tmp_path / "test_hang.py").write_text(HANGING)
+    code, output = tell(tmp_path, "--timeout", "2", "--timeout-method", "signal", "-n", "1", "test_hang.py")
+    assert code == 1
+    assert "1 failed, 2 passed" in output
+    assert 'subprocess.run(["sleep", "60"])' in output
+    assert "test_hanging - Failed: Timeout (>2.0s)" in output
+
+
+def test_campaigns_are_not_ended(tmp_path: Path) -> None:
+    pytest.importorskip("pytest_timeout")
+    marked = "import pytest, time\n@pytest.mark.long\ndef test_it(): time.sleep(1.5)\n"
+    (tmp_path / "test_campaign.py").write_text(marked)
+    assert tell(tmp_path, "--long", "--timeout", "1", "test_campaign.py")[0] == 0
+    (tmp_path / "test_campaign.py").write_text(marked.replace("mark.long", "mark.slow"))
+    assert tell(tmp_path, "--long", "--timeout", "1", "test_campaign.py")[0] == 1
+
+
+def test_the_suite_has_such_a_bound(pytestconfig: pytest.Config) -> None:
+    """Above what ``--limits`` lets a test take on cores that it shares; below an hour, in which a whole run ends."""
+    assert 5 * max(DEFAULT_S, 120) <= float(pytestconfig.getini("timeout")) <= 1800
+    assert pytestconfig.getini("timeout_method") == "signal"

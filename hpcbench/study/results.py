@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
+from hpcbench.config.schema import TrainConfig
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Study
@@ -62,6 +63,8 @@ class Row:
     ranks: int
     """Data-parallel ranks of the machine that the point represents."""
     evaluations_per_epoch: int = 1
+    max_epochs: float = 0.0
+    """How many epochs each run may make; 0 where runs end by steps instead."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Runs that trained as an earlier run did, to the last digit, and that run (``trajectories.mark_copies``)."""
 
@@ -108,7 +111,8 @@ class Row:
     def epoch_runs(self) -> list[EpochRun]:
         """All runs that ended, with what their evaluations say about the epochs to the target.
 
-        A run that diverged had not met the target in the epochs that it made; a run that failed shows nothing.
+        A run that diverged would not have met the target in all the epochs that it might have made: to break down early
+        says no less than to miss. A run that failed shows nothing.
         """
         found = (self.epoch_run(state) for _, state in self.distinct)
         return [run for run in found if run is not None]
@@ -120,9 +124,14 @@ class Row:
         if state.status == "reached" and state.summary.epochs_to_target:
             up_to = float(state.summary.epochs_to_target)
             return EpochRun(self.point.batch, max(0.0, up_to - self.step), up_to)
-        if state.summary.epochs:
-            return EpochRun(self.point.batch, float(state.summary.epochs), math.inf)
-        return None
+        made = float(state.summary.epochs)
+        if state.status == "diverged":
+            made = max(made, self.max_epochs, *(float(each.epochs) for each in self._missed))
+        return EpochRun(self.point.batch, made, math.inf) if made else None
+
+    @property
+    def _missed(self) -> list[Summary]:
+        return [each.summary for _, each in self.runs if each.status == "missed" and each.summary is not None]
 
     @property
     def all_reached(self) -> bool:
@@ -155,7 +164,8 @@ def runs_needed(values: list[float], step: float) -> int | None:
 
 def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
     """All rows of the study, with the current status of its runs."""
-    found, evaluations, searching = [], evaluations_per_epoch(study), all_searches(study, statuses)
+    found, train, searching = [], train_settings(study), all_searches(study, statuses)
+    evaluations, longest = train.evaluations_per_epoch, 0 if train.max_steps is not None else train.max_epochs
     for point in points(study):
         own = row_search(study, point, searching)
         chosen, tried = own.choice, [trial_run(point, trial) for trial in own.trials]
@@ -165,14 +175,13 @@ def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
         edge = searches(study, point) and searching[point.optimizer].at_edge(point)
         value = None if chosen.multiplier is None else rate(study, point, chosen.multiplier)
         words = rate_words(study, point, chosen)
-        found.append(Row(point, chosen, value, runs, search, words, edge, ranks, evaluations))
+        found.append(Row(point, chosen, value, runs, search, words, edge, ranks, evaluations, longest))
     return found
 
 
-def evaluations_per_epoch(study: Study) -> int:
-    """How often the runs of a study are evaluated in an epoch."""
-    settings = beside_the_recipe(study.settings)
-    return resolve(find_application(study.application), study.preset, None, settings).train.evaluations_per_epoch
+def train_settings(study: Study) -> TrainConfig:
+    """The settings that say how long the runs of a study train and how often they are evaluated."""
+    return resolve(find_application(study.application), study.preset, None, beside_the_recipe(study.settings)).train
 
 
 def rate_words(study: Study, point: Point, chosen: Choice) -> str:

@@ -1,0 +1,57 @@
+"""A run that diverges says that its recipe does not reach the target, however early it broke down."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from hpcbench.results.summary import Summary
+from hpcbench.study.convergence import read_statuses
+from hpcbench.study.definition import Study
+from hpcbench.study.epoch_comparison import compare
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.rates import Rate
+from hpcbench.study.results import Row, read_rows
+from hpcbench.study.run_status import RunStatus
+from tests.hpcbench.study.conftest import FakeLauncher, make
+
+EPOCHS = 30
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+    """Five seeds of two optimizers: sgd meets the target after four epochs, adamw diverges in the first."""
+    study = Study(
+        "cosmoflow", "smoke", (32,), ("sgd", "adamw"), 5, 4,
+        {"sgd": Rate(0.01, 64), "adamw": Rate(0.001, 64, "sqrt")}, settings={"train.max_epochs": str(EPOCHS)},
+    )  # fmt: skip
+    folder = StudyFolder(tmp_path_factory.mktemp("studies") / "diverging")
+    make(study, folder, FakeLauncher(lambda given: math.inf if given["optim.name"] == "adamw" else 4.0))
+    return {row.point.optimizer: row for row in read_rows(study, read_statuses(study, folder))}
+
+
+def test_it_counts_as_one_that_missed_and_not_as_a_short_one(rows: dict[str, Row]) -> None:
+    """When they ended, nothing had met the target yet; censored there, the two rows would look equal."""
+    assert {state.summary.epochs for _, state in rows["adamw"].runs if state.summary} == {1}
+    assert [(run.above, run.up_to) for run in rows["adamw"].epoch_runs] == [(EPOCHS, math.inf)] * 5
+    compared = compare([(rows["sgd"].epoch_runs, rows["adamw"].epoch_runs)])
+    assert compared is not None
+    assert compared.p == pytest.approx(2 / 252)
+    assert compared.ratio < 1
+
+
+def test_one_that_diverges_before_the_first_epoch_ends_counts_too(rows: dict[str, Row]) -> None:
+    run, state = rows["adamw"].runs[0]
+    assert state.summary is not None
+    at_once = replace(rows["adamw"], runs=[(run, replace(state, summary=replace(state.summary, epochs=0)))])
+    assert [each.above for each in at_once.epoch_runs] == [EPOCHS]
+
+
+def test_where_runs_end_by_steps_the_epochs_of_those_that_missed_count(rows: dict[str, Row]) -> None:
+    by_steps = replace(rows["adamw"], max_epochs=0)
+    assert [run.above for run in by_steps.epoch_runs] == [1] * 5
+    summary = Summary("cosmoflow", "", "smoke", status="target_not_reached", cause="steps", epochs=12)
+    missed = (by_steps.runs[0][0], RunStatus("missed", summary=summary))
+    assert [run.above for run in replace(by_steps, runs=[*by_steps.runs, missed]).epoch_runs] == [12] * 6

@@ -47,14 +47,19 @@ def find_measurement(name: str) -> Measurement:
     return found
 
 
-def check_measurements(config: RunConfig) -> None:
-    """Raise ``InputError`` for a plug-in that cannot be used, and for two with the same table or state."""
+def check_measurements(config: RunConfig, parts: int) -> None:
+    """Raise ``InputError`` for a plug-in that cannot be used, two with the same table or state, or one's unmet need.
+
+    ``parts`` counts the parts of a step over all ranks.
+    """
     found = {name: find_measurement(name) for name in config.measure.extra}
     for key in ("table", "name"):
         values = [value for each in found.values() if (value := getattr(each.kind, key))]
         for name, each in found.items():
             if values.count(getattr(each.kind, key)) > 1:
                 raise InputError(f"measure.extra: '{name}' has the {key} of another one; leave one of them")
+    for measurement in measurements(config):
+        measurement.check(config, parts)
 
 
 def measurements(config: RunConfig) -> Iterator[Measurement]:
@@ -66,6 +71,11 @@ def measurements(config: RunConfig) -> Iterator[Measurement]:
 def looks_at_gradients(config: RunConfig) -> bool:
     """Whether a measurement that the configuration asks for needs gradients before the optimizer has used them."""
     return any(each.kind.looks_at_gradients() for each in measurements(config))
+
+
+def slowed_steps(config: RunConfig) -> int:
+    """How many steps after those of ``measure.warmup_steps`` measurements slow down."""
+    return max((each.slowed_steps(config) for each in measurements(config)), default=0)
 
 
 def make_observers(parts: ObserverInputs) -> Observers:

@@ -48,11 +48,11 @@ AVERAGED = 20
 
 def check_noise_scale(config: RunConfig, parts: int) -> None:
     """Raise ``InputError`` for measuring in steps of a single part; ``parts`` counts those of a step over all ranks."""
-    every = config.train.noise_scale_every
-    if every and parts < 2:
+    if parts < 2:
         raise InputError(
-            f"train.noise_scale_every ({every}) compares parts of a step, and a step has one; train on several ranks, "
-            "raise train.accumulation or parallel.simulated_ranks, or set train.noise_scale_every 0"
+            f"train.noise_scale_every ({config.train.noise_scale_every}) compares parts of a step, and a step has one; "
+            "train on several ranks, raise train.accumulation or parallel.simulated_ranks, or set "
+            "train.noise_scale_every 0"
         )
 
 
@@ -232,4 +232,4 @@ def of_run(parts: ObserverInputs) -> NoiseScale:
     return NoiseScale(parameters, run.group, every, run.precision.scaler, run.mesh, run.communication)
 
 
-MEASUREMENT = Measurement(NoiseScale, lambda config: config.train.noise_scale_every, of_run)
+MEASUREMENT = Measurement(NoiseScale, lambda config: config.train.noise_scale_every, of_run, check=check_noise_scale)

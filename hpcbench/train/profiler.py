@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hpcbench.config.schema import RunConfig
 from hpcbench.train.measurement import Measurement, ObserverInputs
 from hpcbench.train.observers import StepInfo, StepObserver
 
@@ -61,4 +62,9 @@ def of_run(parts: ObserverInputs) -> StepProfiler:
     return StepProfiler(unused_path(run.folder.path), run.device, measure.warmup_steps, measure.profile_steps)
 
 
-MEASUREMENT = Measurement(StepProfiler, lambda config: config.measure.profile_steps, of_run, only_first=True)
+def steps_traced(config: RunConfig) -> int:
+    """How many steps are traced, which takes longer."""
+    return config.measure.profile_steps
+
+
+MEASUREMENT = Measurement(StepProfiler, steps_traced, of_run, only_first=True, slowed_steps=steps_traced)

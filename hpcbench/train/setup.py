@@ -44,9 +44,8 @@ from hpcbench.train.distribute import distribute
 from hpcbench.train.hang_watch import HangWatch
 from hpcbench.train.loop import Trainer
 from hpcbench.train.measurement import ObserverInputs
-from hpcbench.train.measurements import check_measurements, looks_at_gradients, make_observers
+from hpcbench.train.measurements import check_measurements, looks_at_gradients, make_observers, slowed_steps
 from hpcbench.train.memory_limits import check_memory
-from hpcbench.train.noise_scale import check_noise_scale
 from hpcbench.train.progress import Progress
 from hpcbench.train.rank_metrics import RankMetrics
 from hpcbench.train.ranks import Ranks
@@ -56,7 +55,6 @@ from hpcbench.train.slab_staging import check_slabs
 from hpcbench.train.state import State
 from hpcbench.train.targets import epochs_to_target, is_over
 from hpcbench.train.task import Task
-from hpcbench.train.tensorboard import check_tensorboard
 from hpcbench.train.training_step import TrainingStep
 from hpcbench.train.whole_step import captures_whole_step
 from staging.errors import InputError
@@ -132,8 +130,6 @@ def check_input(
     launch = ranks.launch
     ranks.together(lambda: check_transform(application, config))
     check_places(config, ranks.group)
-    ranks.together(lambda: check_tensorboard(config.measure.tensorboard))
-    ranks.together(lambda: check_measurements(config))
     nodes = ranks.group.all_gather_object(launch.node_rank)
     shape = ranks.together(lambda: mesh_shape(launch.world_size, config.parallel.spatial))
     ranks.together(lambda: check_placement(application, config, training, nodes, shape.spatial_size))
@@ -141,7 +137,7 @@ def check_input(
     ranks.together(lambda: check_memory(application, config, ranks.device, launch.local_size))
     shared = ranks.together(lambda: ranks_of(config, launch, shape))
     ranks.together(lambda: check_batch(config, len(training), shared.total))
-    ranks.together(lambda: check_noise_scale(config, shape.data * shared.passes * config.train.accumulation))
+    ranks.together(lambda: check_measurements(config, shape.data * shared.passes * config.train.accumulation))
     return shape, shared
 
 
@@ -150,8 +146,8 @@ def assemble(
     times: CheckpointTimes,
 ) -> Trainer:  # fmt: skip
     """The trainer with its observers, in the state of checkpoint ``found``. Raises ``InputError`` for another run's."""
-    measure = run.config.measure
-    step_times = StepTimes(run.phases, measure.warmup_steps + measure.profile_steps, run.communication)
+    unmeasured = run.config.measure.warmup_steps + slowed_steps(run.config)
+    step_times = StepTimes(run.phases, unmeasured, run.communication)
     rank_metrics = RankMetrics(run.group, step_times, run.threads, has_simulated_nodes(run.config))
     step.observers = make_observers(
         ObserverInputs(run, step, step_times, resumed_step=0 if found is None else int(found.state["step"]))

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from hpcbench.config.schema import RunConfig
 from hpcbench.train.measurement import Measurement, ObserverInputs
 from hpcbench.train.observers import Row, StepObserver
 from staging.errors import InputError
@@ -14,9 +15,9 @@ from staging.errors import InputError
 FOLDER = "tensorboard"
 
 
-def check_tensorboard(wanted: bool) -> None:
-    """Raise ``InputError`` if TensorBoard is wanted but not installed."""
-    if wanted and find_spec("tensorboard") is None:
+def check_tensorboard(config: RunConfig, parts: int) -> None:
+    """Raise ``InputError`` if TensorBoard is not installed."""
+    if find_spec("tensorboard") is None:
         raise InputError(
             'measure.tensorboard needs TensorBoard, which is not installed; pip install "hpcbench-ml[tensorboard]", '
             "or set measure.tensorboard false"
@@ -58,4 +59,6 @@ def of_run(parts: ObserverInputs) -> TensorBoard:
     return TensorBoard(parts.run.folder.path / FOLDER, parts.resumed_step)
 
 
-MEASUREMENT = Measurement(TensorBoard, lambda config: config.measure.tensorboard, of_run, only_first=True)
+MEASUREMENT = Measurement(
+    TensorBoard, lambda config: config.measure.tensorboard, of_run, only_first=True, check=check_tensorboard
+)

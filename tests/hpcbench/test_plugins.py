@@ -253,11 +253,39 @@ def test_measurements_are_asked_for_by_name_and_share_no_table(install: Install)
     assert not looks_at_gradients(config)
     assert "strange" not in sys.modules
     config.measure.extra = ["own"]
-    check_measurements(config)
+    check_measurements(config, 2)
     assert looks_at_gradients(config)
     config.measure.extra = ["own", "other"]
     with pytest.raises(InputError, match=r"measure.extra: 'own' has the table of another one; leave one of them"):
-        check_measurements(config)
+        check_measurements(config, 2)
+
+
+NEEDING = """
+from staging.errors import InputError
+class Own(StepObserver): table = 'own.csv'
+def check(config, parts):
+    if parts < 4:
+        raise InputError(f"own needs four parts of a step, and has {parts}")
+M = Measurement(Own, lambda config: config.train.seed, lambda parts: Own(), check=check, slowed_steps=lambda config: 7)
+"""
+
+
+def test_what_a_measurement_needs_and_slows_is_asked_where_a_run_has_it(install: Install) -> None:
+    from hpcbench.config.schema import RunConfig
+    from hpcbench.train.measurements import check_measurements, slowed_steps
+
+    install({plugins.MEASUREMENTS: {"own": "strange:M"}}, {"strange.py": OBSERVER + NEEDING})
+    config = RunConfig()
+    config.measure.profile_steps = 3
+    assert slowed_steps(config) == 3
+    config.measure.extra, config.train.seed = ["own"], 1
+    assert slowed_steps(config) == 7
+    check_measurements(config, 4)
+    with pytest.raises(InputError, match="own needs four parts of a step, and has 1"):
+        check_measurements(config, 1)
+    config.train.seed = 0
+    check_measurements(config, 1)
+    assert slowed_steps(config) == 3
 
 
 def test_a_broken_measurement_ends_a_run_before_its_folder_is_made(

@@ -10,6 +10,7 @@ from statistics import fmean
 from hpcbench.results import units
 from hpcbench.results.tables import WIDTH, table
 from hpcbench.study.definition import Study
+from hpcbench.study.fit import LEAST_BATCHES
 from hpcbench.study.plan import (
     all_runs,
     all_searches,
@@ -21,7 +22,7 @@ from hpcbench.study.plan import (
     row_search,
     searches,
 )
-from hpcbench.study.results import Row, runs_needed
+from hpcbench.study.results import Row, runs_needed, series
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.schedule_notes import schedule_notes
 from hpcbench.study.search_notes import rates_tried, search_notes
@@ -110,7 +111,7 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
         "sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %, unless epochs are "
         "apart by less than their rounding to evaluations."
     )
-    found += early_notes(rows) + copy_notes(rows)
+    found += early_notes(rows) + copy_notes(rows) + no_fit_notes(rows)
     if any(row.point.placement != "replicate" for row in rows):
         found.append(f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch.")
     if any(row.left for row in rows):
@@ -131,6 +132,18 @@ def early_notes(rows: Sequence[Row]) -> list[str]:
         f"Warning: runs met the target in fewer than {FEW_EPOCHS} epochs ({where}). They tell of the start of a "
         "training, with its warm-up; a stricter target tells more."
     ]
+
+
+def no_fit_notes(rows: Sequence[Row]) -> list[str]:
+    """Which series have no fit, and why; those with borrowed recipes never have one."""
+    found = []
+    for label, members in series([row for row in rows if not row.point.source]).items():
+        reached = sum(bool(row.epochs) for row in members)
+        if reached < LEAST_BATCHES:
+            found.append(f"{label} ({units.counted(reached, 'batch', 'batches')})")
+    if not found:
+        return []
+    return [f"No fit for {', '.join(found)}: it takes {LEAST_BATCHES} batches at which runs reached the target."]
 
 
 def copy_notes(rows: Sequence[Row]) -> list[str]:

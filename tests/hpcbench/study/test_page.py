@@ -77,6 +77,7 @@ def test_the_text_fits_a_page_and_says_what_was_chosen_how(made: tuple[Study, St
     assert "No search: every row has the rule's rate" in text
     assert "sgd 0.01 at batch 64, linear; adamw 0.001 at batch 64, sqrt" in text
     assert "means are of those that reached it: too good. Fits count all runs." in " ".join(text.split())
+    assert "No fit for adamw (2 batches): it takes 3 batches at which runs reached the target." in text
 
 
 def test_the_page_has_everything_and_every_failure(made: tuple[Study, StudyFolder]) -> None:

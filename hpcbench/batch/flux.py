@@ -58,8 +58,12 @@ def parse_id(printed: str) -> str:
     return last if re.fullmatch(r"[\u0192f][1-9A-Za-z]+|\d+", last) else ""
 
 
-UNHEARD = re.compile(r"connect|broker|timed? ?out|unable to|no such file|resources? unavailable", re.IGNORECASE)
-"""In the errors of commands that reached no broker."""
+UNHEARD = re.compile(
+    r"(unable to|cannot|not) connect|connection (failure|refused|reset|closed|aborted|timed out)|timed out|"
+    r"broker (socket|is|not)|(to|the|lost) broker|unable to|no such file|resources? (temporarily )?unavailable",
+    re.IGNORECASE,
+)
+"""In the errors of commands that reached no broker: phrases, since a refusal may name a queue ``interconnect``."""
 
 
 def is_refusal(reply: Reply) -> bool:

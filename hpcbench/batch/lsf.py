@@ -63,8 +63,14 @@ def parse_id(printed: str) -> str:
     return match[1] if match else printed.strip() if printed.strip().isdigit() else ""
 
 
-UNHEARD = re.compile(r"not responding|timed? ?out|connection|LSF is down|communicat|daemon|try again", re.IGNORECASE)
-"""In the messages of commands that did not reach LSF, or whose answer was lost."""
+UNHEARD = re.compile(
+    r"not respond|timed out|(communication|connection) (failure|error|refused|reset|closed|time ?out)|"
+    r"(LSF|LIM|mbatchd|sbatchd|daemon) is (down|not|busy)|try (again|later)|failed in (sending|receiving)",
+    re.IGNORECASE,
+)
+"""In the messages of commands that did not reach LSF, or whose answer was lost: phrases, since a refusal may name a
+queue ``interconnect``.
+"""
 
 
 def is_refusal(reply: Reply) -> bool:

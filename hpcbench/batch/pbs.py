@@ -65,9 +65,13 @@ def parse_id(printed: str) -> str:
 
 
 UNHEARD = re.compile(
-    r"cannot connect|connection|timed? ?out|no server|not respond|communicat|end of file|errno", re.IGNORECASE
+    r"(cannot|not|to) connect|connection (failure|refused|reset|closed|aborted|timed out)|timed out|no server (is )?"
+    r"(running|available)|not respond|communications? (failure|error)|end of (file|message)|errno ?[=:]",
+    re.IGNORECASE,
 )
-"""In the errors of commands that did not reach the server, or whose answer was lost."""
+"""In the errors of commands that did not reach the server, or whose answer was lost: phrases, since a refusal may name
+a queue ``interconnect``.
+"""
 
 
 def is_refusal(reply: Reply) -> bool:

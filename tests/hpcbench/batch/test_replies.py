@@ -12,9 +12,14 @@ REFUSALS = {
               "sbatch: error: invalid partition specified: standby", "sbatch: error: Invalid feature: interconnect",
               "sbatch: error: QOS standby: jobs in standby take at most 4 hours", "sbatch: error: no account: insane",
               "sbatch: error: account communications-lab may not use reservation temporarily-large"],
-    "pbs": ["qsub: Unknown queue", "qsub: would exceed queue generic's per-user limit"],
-    "lsf": ["High-priority: No such queue. Job not submitted.", "Pending job threshold reached. Job not submitted."],
-    "flux": ["flux-batch: ERROR: [Errno 22] Invalid queue: gpu"],
+    "pbs": ["qsub: Unknown queue", "qsub: would exceed queue generic's per-user limit",
+            "qsub: Unknown queue interconnect", "qsub: Access to queue communication-lab is denied",
+            "qsub: would exceed queue timeout's per-user limit"],
+    "lsf": ["High-priority: No such queue. Job not submitted.", "Pending job threshold reached. Job not submitted.",
+            "interconnect: No such queue. Job not submitted.", "daemons: No such queue. Job not submitted.",
+            "timeout: User cannot use the queue. Job not submitted."],
+    "flux": ["flux-batch: ERROR: [Errno 22] Invalid queue: gpu",
+             *(f"flux-batch: ERROR: [Errno 22] Invalid queue: {queue}" for queue in ("interconnect", "broker"))],
     "local": ["bash: setsid: command not found"],
 }  # fmt: skip
 """What schedulers say, with a code other than 0, of jobs that no queue has."""
@@ -27,9 +32,14 @@ LOST = {
                   "Communications shutdown failure", "Insane message length", "Unexpected message received",
                   "Connection reset by peer", "Transport endpoint is not connected", "Message send failure",
                   "Resource temporarily unavailable", "Unable to connect to controller"))],
-    "pbs": ["qsub: cannot connect to server pbs (errno=111)", "Connection timed out", "qsub: End of File", ""],
-    "lsf": ["LSF is down. Please wait ...", "batch daemon not responding ... still trying", ""],
-    "flux": ["flux-batch: ERROR: Unable to connect to Flux: broker socket: No such file or directory", ""],
+    "pbs": ["qsub: cannot connect to server pbs (errno=111)", "Connection timed out", "qsub: End of File", "",
+            "Connection refused", "No server is running", "Communication failure.", "errno=15010",
+            "qsub: Premature end of message"],
+    "lsf": [f"{words} Job not submitted." for words in (
+                "LSF is down. Please wait ...", "batch daemon not responding ... still trying", "Connection refused.",
+                "Communication time out.", "Failed in sending the request.", "LIM is down; try later.")] + [""],
+    "flux": ["flux-batch: ERROR: Unable to connect to Flux: broker socket: No such file or directory", "",
+             "flux-batch: ERROR: lost connection to broker", "flux-batch: ERROR: [Errno 110] Connection timed out"],
 }  # fmt: skip
 """What they say where the job may be in the queue for all that is known."""
 

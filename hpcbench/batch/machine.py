@@ -25,7 +25,7 @@ from staging.errors import InputError
 MACHINES = Path(__file__).parents[1] / "machines"
 MEMORY_PATH = "/dev/shm"  # noqa: S108 - where Linux has memory of the node as a folder
 MOST_GB = 1e9
-NOT_FACTS = ("name", "title", "storage", "published_as", "sources")
+NOT_FACTS = ("name", "title", "features", "storage", "published_as", "sources")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,16 @@ class Storage:
     def fact(self) -> str:
         """Its name among the facts of a machine."""
         return "storage" if self.path is None else f"storage.{self.path}"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Nodes that a job asks for by a feature (``--constraint``), and what they have that others have not."""
+
+    name: str
+    """Such as ``hbm80g``."""
+    accelerator_memory_gib: float = field(metadata=within(0, 10**6, open_low=True))
+    """Memory of each of their accelerators."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +141,7 @@ class Machine:
     charge: float | None = field(default=None, metadata=within(0, 1e6))
     """What a node-hour costs, in units of ``charge_unit``."""
     charge_unit: str | None = None
+    features: tuple[Feature, ...] = ()
     storage: tuple[Storage, ...] = ()
     published_as: tuple[PublishedName, ...] = ()
     """Its names in rounds of MLPerf HPC; empty if no round has it."""
@@ -158,6 +169,8 @@ class Machine:
             value = getattr(self, each.name)
             if each.name not in NOT_FACTS and value is not None:
                 yield each.name, value
+        if self.features:
+            yield "features", self.features
         for storage in self.storage:
             yield storage.fact, storage
         if self.published_as:
@@ -166,6 +179,14 @@ class Machine:
     def source_of(self, name: str) -> Source:
         """The source of a fact."""
         return next(source for source in self.sources if name in source.facts)
+
+    def memory_of_accelerator(self, constraint: str) -> float | None:
+        """GiB of an accelerator of a job's nodes; where ``constraint`` has alternatives, of those with the least."""
+        asked = set(re.findall(r"[\w.-]+", constraint))
+        found = [each.accelerator_memory_gib for each in self.features if each.name in asked]
+        if self.accelerator_memory_gib is not None and (not found or "|" in constraint):
+            found.append(self.accelerator_memory_gib)
+        return min(found, default=None)
 
     def storage_at(self, path: str) -> Storage | None:
         """The storage that the folder ``path`` of a job is on; ``None`` if it is not known."""

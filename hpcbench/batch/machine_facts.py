@@ -25,6 +25,10 @@ FACTS = {
 def facts_page(machine: Machine) -> str:
     """The facts of a machine with their units and sources, unknown ones too: lines that begin with ``#``."""
     values = {words: (name, fact_words(machine, name, unit)) for name, (words, unit) in FACTS.items()}
+    values |= {
+        f"its memory with {each.name}": ("features", f"{each.accelerator_memory_gib:g} GiB")
+        for each in machine.features
+    }
     storage = {f"storage {each.path or ''}".rstrip(): (each.fact, storage_words(each)) for each in machine.storage}
     if not storage:
         storage = {"node-local storage": ("", "none" if machine.local_disk is False else "unknown")}

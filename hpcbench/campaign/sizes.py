@@ -132,7 +132,7 @@ def room_of_rank(site: Site, per_node: int) -> Room:
     if site.scheduler == "local":
         return Room("this machine", None)
     if site.node.gpus:
-        each = site.machine.accelerator_memory_gib if site.machine is not None else None
+        each = site.machine.memory_of_accelerator(site.constraint) if site.machine is not None else None
         return Room("an accelerator", None if each is None else int(each * GIB))
     memory = site.node.memory_gib
     return Room("a rank's share of its node's memory", None if memory is None else memory * GIB // per_node)

@@ -224,7 +224,7 @@ def rank_room(job: Job, site: Site, taken: int = 0) -> Room:
     """The memory of one accelerator, or a rank's share of its node's less the ``taken`` bytes of staged files."""
     machine = site.machine
     if job.gpus_per_rank:
-        each = machine.accelerator_memory_gib if machine is not None else None
+        each = machine.memory_of_accelerator(job.constraint) if machine is not None else None
         return Room("an accelerator", None if each is None else int(each * GIB))
     memory = node_memory(site, job)
     where = "a rank's share of its node's memory"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.batch.machine import MACHINES, find_machine, known_machines, published_machine, read_machine
+from hpcbench.batch.machine import MACHINES, Machine, find_machine, known_machines, published_machine, read_machine
 from hpcbench.batch.site import PROFILES, read_site
 from hpcbench.cli.main import main
 from staging.errors import InputError
@@ -51,6 +51,14 @@ def test_facts_that_the_pages_state() -> None:
     assert (scratch.gb, scratch.in_memory, polaris.accelerator_link_gb_s) == (3200, False, 100)
     assert summit.storage_at("/mnt/bb/$USER") == summit.storage[0]
     assert summit.storage_at("/mnt/bbb") is None
+
+
+def test_accelerators_have_the_memory_of_the_nodes_that_a_constraint_asks_for() -> None:
+    perlmutter, polaris = (find_machine(name, [MACHINES]) for name in ("perlmutter-gpu", "polaris"))
+    asked = {"gpu": 40, "gpu&hbm80g": 80, "hbm80g": 80, "[gpu|hbm80g]*2": 40, "hbm80gb": 40, "": 40}
+    assert {each: perlmutter.memory_of_accelerator(each) for each in asked} == asked
+    assert polaris.memory_of_accelerator("hbm80g") == 40
+    assert Machine("unknown", "unknown").memory_of_accelerator("gpu") is None
 
 
 def test_machines_of_published_rounds_know_peak_bandwidth_network_and_storage() -> None:
@@ -194,6 +202,7 @@ def test_the_facts_are_shown_with_their_sources(
     assert main(["sites", "perlmutter-gpu"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"^# its memory +40 GiB +\[1\]$", shown, re.MULTILINE)
+    assert re.search(r"^# its memory with hbm80g +80 GiB +\[1\]$", shown, re.MULTILINE)
     assert re.search(r"^# storage /dev/shm +128 GB, memory of the node +\[3\]$", shown, re.MULTILINE)
     assert re.search(r"^# link between two of them +unknown$", shown, re.MULTILINE)
     assert re.search(r"^# network of a node +100 GB/s +\[5\]$", shown, re.MULTILINE)

@@ -92,6 +92,16 @@ def test_what_does_not_fit_is_refused_in_a_line_that_names_what_does(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
+def test_a_job_on_nodes_with_more_memory_is_held_against_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+    """It takes some 70 GiB, on a machine with accelerators of 40 and, for those who ask, of 80."""
+    words = ["deepcam", *PERLMUTTER, *DRY, "10", "--no-stage", "--train.local_batch_size", "32"]
+    assert submitted(words, capsys)[0] == 2
+    code, _, said = submitted([*words, "--constraint", "gpu&hbm80g"], capsys)
+    assert code == 0
+    assert "the 80.0 GiB of an accelerator" in unwrapped(said)
+
+
 KNOWN_MEMORY = [name for name in known_sites() if find_site(name).node.memory_gib is not None]
 
 

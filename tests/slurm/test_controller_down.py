@@ -102,7 +102,7 @@ def test_a_job_trains_on_while_the_controller_is_dead(repaired: Slurm, datasets:
     assert "attempt 2" not in log(run)
 
 
-def test_a_study_while_the_controller_is_stopped(repaired: Slurm, datasets: Path, tmp_path: Path) -> None:
+def test_a_study_while_the_controller_is_silent_or_stopped(repaired: Slurm, datasets: Path, tmp_path: Path) -> None:
     """Its jobs wait behind one that has all nodes, so that nothing but the queue is at work."""
     slurm, folder = repaired, tmp_path / "study"
     words = ["sbatch", "--parsable", "--partition=urgent", "--nodes=4", "--exclusive", "--output=/dev/null"]
@@ -115,13 +115,15 @@ def test_a_study_while_the_controller_is_stopped(repaired: Slurm, datasets: Path
     assert len(before) == 4
     runs = sorted((folder / "runs").iterdir())
     ids = [job_id(run) for run in runs]
+    controller = slurm.daemons["controller"].pid
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        nothing_is_known(slurm, folder)
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    wait_for(lambda: queued(slurm) == before, "the queue is not as it was")
     slurm.stop("controller")
-    done = hpcbench(slurm, "study", "status", folder)
-    assert done.returncode == 0, done.stderr
-    assert "3 unknown" in done.stdout, done.stdout
-    done = hpcbench(slurm, "study", "resume", folder)
-    assert done.returncode == 0, done.stderr
-    assert "3 unknown" in done.stdout, done.stdout
+    nothing_is_known(slurm, folder)
     start_controller(slurm)
     assert queued(slurm) == before
     done = hpcbench(slurm, "study", "resume", folder)
@@ -131,3 +133,11 @@ def test_a_study_while_the_controller_is_stopped(repaired: Slurm, datasets: Path
     assert [job_id(run) for run in runs] == ids
     assert hpcbench(slurm, "study", "cancel", folder).returncode == 0
     wait_for(lambda: len(queued(slurm)) == 1, "the jobs of the study are not cancelled")
+
+
+def nothing_is_known(slurm: Slurm, folder: Path) -> None:
+    """The commands of a study say so of its three jobs, and end with exit code 0."""
+    for command in ("status", "resume"):
+        done = hpcbench(slurm, "study", command, folder)
+        assert done.returncode == 0, done.stderr
+        assert "3 unknown" in done.stdout, done.stdout

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -140,6 +142,47 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def speak(forking: str, content: bytes) -> socket.socket:
+    """Say as much to the server as a client does before it is killed, or stopped."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(Path(forking).parent / "socket"))
+    if content:
+        with Path(os.devnull).open() as file:
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()]))]
+            connection.sendmsg([content], ancillary)
+    return connection
+
+
+REQUEST = json.dumps({
+    "words": ["-c", "import time; time.sleep(60)"], "files": [9], "folder": "/", "variables": {}, "executable": "x",
+    "cores": [0], "umask": 0, "ignored": [],
+}).encode()  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [0, 3, 8, 20, None], ids=["nothing", "half a length", "a length", "a part", "all"])
+def test_a_client_that_is_killed_while_it_asks_takes_nobody_with_it(forking: str, said: int | None) -> None:
+    whole = len(REQUEST).to_bytes(8, "big") + REQUEST
+    for _ in range(20):
+        speak(forking, whole[:said]).close()
+    assert subprocess.run([forking, "-c", "import sys; sys.exit(7)"], check=False, timeout=60).returncode == 7
+
+
+def test_a_client_that_is_stopped_while_it_asks_lets_others_be_served(forking: str) -> None:
+    with speak(forking, len(REQUEST).to_bytes(8, "big")):
+        assert subprocess.run([forking, "-c", "import sys; sys.exit(7)"], check=False, timeout=60).returncode == 7
+
+
+def test_where_the_server_has_ended_clients_do_not_wait() -> None:
+    program = "import os; os.kill(os.getppid(), 9); import time; time.sleep(60)"
+    with tempfile.TemporaryDirectory(prefix="fork-") as folder, forking_programs(Path(folder)) as programs:
+        for _ in range(2):
+            done = subprocess.run(
+                [programs / "python", "-c", program], capture_output=True, text=True, check=False, timeout=60
+            )
+            assert done.returncode == 1
+        assert "ConnectionRefusedError" in done.stderr
 
 
 def test_the_process_ends_with_a_program_that_is_killed(forking: str) -> None:

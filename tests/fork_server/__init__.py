@@ -47,11 +47,15 @@ def forking_programs(folder: Path, real: Path | None = None) -> Iterator[Path]:
 
 
 class LazyServer:
-    """The process of ``server.py``, which starts when the first client connects."""
+    """The process of ``server.py``, which starts when the first client connects.
+
+    If it ends before its time, clients are refused, rather than wait for ever.
+    """
 
     def __init__(self, listener: socket.socket, python: Path) -> None:
         self._listener, self._python = listener, python
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
         self._asked, self._end = os.pipe()
         self._thread = threading.Thread(target=self._start, daemon=True)
         self._thread.start()
@@ -70,9 +74,16 @@ class LazyServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
+            threading.Thread(target=self._watch, args=[self._process], daemon=True).start()
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        if not self._stopped:
+            self._listener.close()
 
     def stop(self) -> None:
         """End it, if it has started."""
+        self._stopped = True
         os.close(self._end)
         self._thread.join()
         os.close(self._asked)

@@ -59,7 +59,7 @@ def ask(address: str, words: list[str], executable: str) -> int:
         if number > 2:  # it is the process that closes them, which others may wait for
             os.close(number)
     answers = connection.makefile("rb", buffering=0)
-    process = int(answers.readline())
+    process = int(answers.readline() or sys.exit("the server of forked processes has ended"))
 
     def forward(number: int, _: object) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has just ended
@@ -70,7 +70,7 @@ def ask(address: str, words: list[str], executable: str) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     while not select.select([connection], [], [], POLL_S)[0]:  # a signal just before it waits is passed on after it
         pass
-    return int(answers.readline())
+    return int(answers.readline() or sys.exit("the server of forked processes has ended"))
 
 
 def main(address: str, real: str) -> None:

@@ -33,9 +33,40 @@ from tests.undrawn import empty_svg
 IMPORTED = ("hpcbench.train.run", "hpcbench.train.stage_only", "hpcbench.cli.main", "hpcbench.cli.train",
             "hpcbench.results.report", "hpcbench.parallel.gradients", "hpcbench.parallel.batchnorm",
             "hpcbench.optim.lamb", "apps.cosmoflow.task", "apps.deepcam.task", "torch._dynamo", "mpi4py")  # fmt: skip
-LENGTH = 8
+LENGTH, CHUNK = 8, 2**16
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal that a process gets when its parent ends. None of a test that failed goes on for ever."""
+
+
+class Call:
+    """What a client has said so far. It may be stopped or killed in the middle of it, while others are served."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.files = array.array("i")
+        self.content = b""
+
+    def hear(self) -> bool:
+        """Read what has arrived; whether that is all. Raises ``EOFError`` if nothing more will come."""
+        content, found, _, _ = self.connection.recvmsg(CHUNK, socket.CMSG_SPACE(253 * 4))
+        for _level, _kind, numbers in found:
+            self.files.frombytes(numbers[: len(numbers) // self.files.itemsize * self.files.itemsize])
+        if not content:
+            raise EOFError
+        self.content += content
+        head = self.content[:LENGTH]
+        return len(head) == LENGTH and len(self.content) == LENGTH + int.from_bytes(head, "big")
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What it asks for."""
+        found: dict[str, Any] = json.loads(self.content[LENGTH:])
+        return found
+
+    def close_files(self) -> None:
+        """Close the files that came with it."""
+        for number in self.files:
+            os.close(number)
 
 
 class Server:
@@ -45,6 +76,7 @@ class Server:
         self.selector = selectors.DefaultSelector()
         self.listener = listener
         self.selector.register(listener, selectors.EVENT_READ, self.accept)
+        self.calls: set[Call] = set()
         self.request: dict[str, Any] | None = None
 
     def serve(self) -> dict[str, Any] | None:
@@ -52,34 +84,56 @@ class Server:
         parent = os.getppid()
         while os.getppid() == parent and self.request is None:
             for key, _ in self.selector.select(timeout=1.0):
-                key.data()
+                if key.fd in self.selector.get_map():  # not closed since the look
+                    key.data()
                 if self.request is not None:
                     break
         return self.request
 
     def accept(self) -> None:
-        """A client."""
-        connection, _ = self.listener.accept()
-        length, found, _, _ = connection.recvmsg(LENGTH, socket.CMSG_SPACE(253 * 4))
-        files = array.array("i")
-        for _level, _kind, content in found:
-            files.frombytes(content[: len(content) // files.itemsize * files.itemsize])
-        request = json.loads(_receive(connection, int.from_bytes(length, "big")))
+        """A client, which has yet to say what it wants."""
+        call = Call(self.listener.accept()[0])
+        self.calls.add(call)
+        self.selector.register(call.connection, selectors.EVENT_READ, lambda: self.hear(call))
+
+    def hear(self, call: Call) -> None:
+        """Fork a process for a client that has said all."""
+        try:
+            if not call.hear():
+                return
+        except (OSError, EOFError):  # it was killed before
+            self.forget(call)
+            call.connection.close()
+            call.close_files()
+            return
+        self.forget(call)
         process = os.fork()
         if process == 0:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            self.selector.close()
-            self.listener.close()
-            connection.close()
-            self.request = request
-            _become(request, list(files))
+            self.close()
+            call.connection.close()
+            self.request = call.request
+            _become(self.request, list(call.files))
             return
-        for number in files:
-            os.close(number)
-        connection.sendall(b"%d\n" % process)
-        handle = os.pidfd_open(process)
+        call.close_files()
+        handle, connection = os.pidfd_open(process), call.connection
         self.selector.register(handle, selectors.EVENT_READ, lambda: self.ended(process, handle, connection))
         self.selector.register(connection, selectors.EVENT_READ, lambda: self.left(process, connection))
+        with contextlib.suppress(OSError):  # it is gone, and ``left`` will be told
+            connection.sendall(b"%d\n" % process)
+
+    def forget(self, call: Call) -> None:
+        """Listen no more to a client that says nothing more."""
+        self.selector.unregister(call.connection)
+        self.calls.remove(call)
+
+    def close(self) -> None:
+        """Close what is the server's alone, in a process that is not the server."""
+        self.selector.close()
+        self.listener.close()
+        for other in self.calls:
+            other.connection.close()
+            other.close_files()
 
     def ended(self, process: int, handle: int, connection: socket.socket) -> None:
         """Tell a client that its process has."""
@@ -99,13 +153,6 @@ class Server:
         self.selector.unregister(connection)
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    content = b""
-    while len(content) < size:
-        content += connection.recv(size - len(content))
-    return content
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:

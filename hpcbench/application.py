@@ -14,7 +14,7 @@ The following parts are optional; a command that needs a missing part says so in
 
 ========================  ==============================================================================
 ``config.Config``         subclass of ``RunConfig`` with the application's own dataclasses and defaults
-``data.split_files``      ``(config, split)``: files to stage and verify; default: all below ``data.root/split``
+``data.files_of_split``   ``(config, split)``: files to stage and verify; default: all below ``data.root/split``
 ``data.shared_files``     ``(config)``: files that all samples share, such as statistics; default: none
 ``data.check_file``       ``(path, config)``: raises ``DataError`` for a bad file, for `hpcbench data verify`
 ``data.inspect_file``     ``(path) -> dict[str, str]``: what a file holds, for `hpcbench data inspect`
@@ -22,7 +22,7 @@ The following parts are optional; a command that needs a missing part says so in
                           a file that is not the application's; for `hpcbench data inspect DIR` and `verify DIR`
 ``data.staged_form``      ``(data, transform)``: sets the configuration to the form that a staging transform makes
 ``data.largest_file``     ``(data) -> int``: the most bytes of a file that a staging transform makes; default: no bound
-``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
+``data.cut_file``         ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
 ``open_split(...).part``  ``(spans, stored) -> Dataset`` that reads a part of each sample's inputs (see
                           ``hpcbench.data.spatial_part``) if ``Task.reads_parts``; default: all is read
 ``open_split(...)         ``(samples) -> (inputs, targets)``: makes a batch of a list of the dataset's items, which then

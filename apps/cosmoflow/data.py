@@ -15,10 +15,10 @@ from apps.cosmoflow.samples import (
     LARGEST_LABEL,
     SUFFIXES,
     Counts,
+    files_of_sample,
     label_file,
     read_npy_label,
     read_sample,
-    sample_files,
 )
 from apps.cosmoflow.universe import split_universe
 from hpcbench.data.dali_samples import (
@@ -38,11 +38,11 @@ from staging.formats.hdf5 import check_whole
 from staging.formats.regular import ROOM
 
 __all__ = [
-    "CosmoFlowDataset", "check_file", "dali_samples", "inspect_file", "largest_file", "npy_inputs", "open_split",
-    "recognize_file", "split_file", "split_files", "staged_form",
+    "CosmoFlowDataset", "check_file", "cut_file", "dali_samples", "files_of_split", "inspect_file", "largest_file",
+    "npy_inputs", "open_split", "recognize_file", "staged_form",
 ]  # fmt: skip
 
-split_file = split_universe
+cut_file = split_universe
 ITEM_BYTES = 8
 """Size of the widest integers in which counts are stored."""
 
@@ -99,10 +99,10 @@ def counts_files(config: Config, split: str) -> list[Path]:
     return files[:wanted]
 
 
-def split_files(config: Config, split: str) -> list[Path]:
+def files_of_split(config: Config, split: str) -> list[Path]:
     """List every file of the samples that are used, including labels and the indices that DALI needs for TFRecords."""
     files = counts_files(config, split)
-    samples = [path for counts in files for path in sample_files(counts, config.data.format)]
+    samples = [path for counts in files for path in files_of_sample(counts, config.data.format)]
     # the output of a transform has an index made with it, or needs none
     indexed = config.data.loader == "dali" and config.data.format == "tfrecord" and not config.staging.transform
     return samples + [index_file(path) for path in files] if indexed else samples

@@ -31,7 +31,7 @@ LARGEST_LABEL = 1.001
 """Labels are scaled to [-1, 1] as published; the excess allows for rounding."""
 
 
-def sample_files(counts_file: Path, form: str) -> list[Path]:
+def files_of_sample(counts_file: Path, form: str) -> list[Path]:
     """Return all files of the sample whose counts are in ``counts_file``."""
     return [counts_file, label_file(counts_file)] if form == "npy" else [counts_file]
 

@@ -18,7 +18,7 @@ from apps.cosmoflow import samples
 from apps.cosmoflow.config import PARAMETERS, Config, CosmoFlowSimulate
 from apps.cosmoflow.cosmology import Cosmology
 from apps.cosmoflow.fields import count_particles, displacements, linear_field
-from apps.cosmoflow.samples import LABEL_SUFFIX, Counts, Label, sample_files
+from apps.cosmoflow.samples import LABEL_SUFFIX, Counts, Label, files_of_sample
 from apps.cosmoflow.universe import counts_files, sub_volume
 from staging.errors import InputError
 
@@ -114,7 +114,7 @@ def samples_per_call(config: Config) -> int:
 def expected_files(config: Config, root: Path, split: str, index: int) -> list[Path]:
     """Every file that ``write_sample`` writes for universe ``index`` of ``split``."""
     files = counts_files(root / split, f"{config.simulate.seed:08d}", f"univ_{split}_a{index:08d}", config)
-    return [path for counts_file in files for path in sample_files(counts_file, config.data.format)]
+    return [path for counts_file in files for path in files_of_sample(counts_file, config.data.format)]
 
 
 def write_sample(config: Config, root: Path, split: str, index: int) -> list[Path]:

@@ -23,8 +23,8 @@ from staging.formats.npy import read_array
 from staging.formats.regular import ROOM
 
 __all__ = [
-    "ClimateSplit", "Statistics", "check_file", "dali_samples", "inspect_file", "largest_file", "load_statistics",
-    "npy_inputs", "open_split", "recognize_file", "split_files", "staged_form",
+    "ClimateSplit", "Statistics", "check_file", "dali_samples", "files_of_split", "inspect_file", "largest_file",
+    "load_statistics", "npy_inputs", "open_split", "recognize_file", "staged_form",
 ]  # fmt: skip
 
 BROKEN = "copy the file again, or remove it"
@@ -81,9 +81,9 @@ def open_split(config: Config, split: str) -> ClimateSplit:
     return ClimateSplit(files[:wanted], config.data)
 
 
-def split_files(config: Config, split: str) -> list[Path]:
+def files_of_split(config: Config, split: str) -> list[Path]:
     """List every file of the samples that are used, including labels."""
-    return [path for fields in open_split(config, split).files for path in sample_files(fields)]
+    return [path for fields in open_split(config, split).files for path in files_of_sample(fields)]
 
 
 def dali_samples(config: Config, split: str) -> DaliSamples:
@@ -104,7 +104,7 @@ def dali_samples(config: Config, split: str) -> DaliSamples:
         inputs=StoredArray((data.height, data.width, len(CHANNELS)), "float32", finite=True),
         targets=StoredArray((data.height, data.width), "uint8", largest=len(CLASSES) - 1),
         finish=finish,
-        targets_file=lambda path: sample_files(path)[1],
+        targets_file=lambda path: files_of_sample(path)[1],
     )
 
 
@@ -113,7 +113,7 @@ def shared_files(config: Config) -> list[Path]:
     return [Path(config.data.root) / STATISTICS_FILE]
 
 
-def sample_files(path: Path) -> list[Path]:
+def files_of_sample(path: Path) -> list[Path]:
     """The files of the sample whose fields are in ``path``: one of HDF5, two of npy (``data-*``, ``label-*``)."""
     if path.suffix == ".npy":
         return [path, path.with_name("label-" + path.name.removeprefix("data-"))]
@@ -152,7 +152,7 @@ def read_labels(path: Path, config: DeepCAMData) -> npt.NDArray[np.uint8]:
     """Read the classes of the sample whose fields are in ``path``, (height, width) uint8 from 0 to 2."""
     shape = (config.height, config.width)
     if path.suffix == ".npy":
-        path = sample_files(path)[1]
+        path = files_of_sample(path)[1]
         stored: npt.NDArray[Any] = read_array(path, shape=shape, dtype=np.uint8)
     else:
         stored = read_dataset(path, "climate/labels_0", shape=shape, dtype_kind="fiu")
@@ -224,7 +224,7 @@ def recognize_file(path: Path) -> dict[str, Any] | None:
         return {} if "climate/minval" in describe(path) else None
     if not path.name.startswith("data-"):
         return None
-    if path.suffix == ".npy" and sample_files(path)[1].exists():
+    if path.suffix == ".npy" and files_of_sample(path)[1].exists():
         shape = read_array(path, shape=(None, None, len(CHANNELS)), dtype=np.float32).shape
         return {"format": "npy", "height": shape[0], "width": shape[1]}
     found = describe(path) if path.suffix == ".h5" else {}

@@ -14,7 +14,7 @@ from torch import Tensor
 from apps.deepcam.climatology import Moment, atmosphere
 from apps.deepcam.config import CHANNELS, CLASSES, Config
 from apps.deepcam.cyclones import draw_confusing_lows, draw_cyclones, draw_moist_blobs
-from apps.deepcam.data import sample_files
+from apps.deepcam.data import files_of_sample
 from apps.deepcam.detector import PUBLISHED, STRICT, detect
 from apps.deepcam.fields import publish
 from apps.deepcam.grid import Grid, global_grid
@@ -42,7 +42,7 @@ def expected_files(config: Config, root: Path, split: str, index: int) -> list[P
     """List the files that ``write_sample`` writes for this index."""
     name, _ = sample_name(split, index)
     suffix = ".npy" if config.data.format == "npy" else ".h5"
-    return sample_files(root / split / f"{name}{suffix}")
+    return files_of_sample(root / split / f"{name}{suffix}")
 
 
 def sample_name(split: str, index: int) -> tuple[str, Moment]:

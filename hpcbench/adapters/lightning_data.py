@@ -70,6 +70,6 @@ def files_nowhere(config: RunConfig) -> list[Any]:
     if config.staging.destination:
         raise InputError(
             f"the dataset does not take the folder data.root, so staging.destination ({config.staging.destination}) "
-            "would stage nothing that it reads; pass config.data.root to it in data.py, and remove split_files there"
+            "would stage nothing that it reads; pass config.data.root to it in data.py, and remove files_of_split there"
         )
     return []

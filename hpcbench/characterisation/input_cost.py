@@ -11,7 +11,7 @@ from hpcbench.application import Application
 from hpcbench.characterisation.model import InputData, Reading
 from hpcbench.characterisation.timing import synchronizer
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.files import split_files
+from hpcbench.data.files import files_of_split
 from hpcbench.data.loader import stack
 from hpcbench.planning.dataset_size import dataset_size, sample_size
 from hpcbench.train.build import open_data
@@ -35,7 +35,7 @@ def describe_input(
     files = None
     if data.root:
         training, _ = open_data(application, config)
-        files = round(len(split_files(application, config, "train")) / max(1, len(training)))
+        files = round(len(files_of_split(application, config, "train")) / max(1, len(training)))
     if dataset is not None and dataset.train_samples:
         stored = dataset.train_bytes / dataset.train_samples
     return InputData(

@@ -199,9 +199,9 @@ def split(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Cut files that hold many samples each into samples."""
     application = find_application(args.app)
     config = resolve_arguments(application, args, overrides, "data")
-    from hpcbench.data.split import split_files
+    from hpcbench.data.split import cut_files
 
-    print(f"{args.out}: {split_files(application, config, args.paths, args.out, args.processes)} samples")
+    print(f"{args.out}: {cut_files(application, config, args.paths, args.out, args.processes)} samples")
     return 0
 
 

@@ -38,20 +38,20 @@ def checked_reads(config: RunConfig) -> AbstractContextManager[None]:
     return FirstReads(Path(config.data.root)).checking() if config.data.check_staged else nullcontext()
 
 
-def split_files(application: Application, config: RunConfig, split: str) -> list[Path]:
-    """Files of one split, as the application's ``data.split_files`` says; otherwise every file below its folder.
+def files_of_split(application: Application, config: RunConfig, split: str) -> list[Path]:
+    """Files of one split, as the application's ``data.files_of_split`` says; otherwise every file below its folder.
 
-    Raises ``DataError`` if the application has no ``split_files`` and there is no such folder.
+    Raises ``DataError`` if the application has no ``files_of_split`` and there is no such folder.
     """
     data = application.module("data")
-    if hasattr(data, "split_files"):
-        return list(data.split_files(config, split))
+    if hasattr(data, "files_of_split"):
+        return list(data.files_of_split(config, split))
     folder = Path(config.data.root) / split
     expected = expected_files(folder)
     if expected is not None:
         return sorted(expected)
     if not folder.is_dir():
-        change = f"add split_files(config, split), which lists the files of a split, to {application.package}.data"
+        change = f"add files_of_split(config, split), which lists the files of a split, to {application.package}.data"
         raise DataError(folder, "no such folder", change)
     destination = staged_destination(folder)
     if destination is not None:  # what staging did not put there does not belong to the dataset
@@ -67,4 +67,4 @@ def dataset_files(application: Application, config: RunConfig) -> list[Path]:
     """Every file that a run reads: those that all samples share, then training and validation samples."""
     data = application.module("data")
     shared = list(data.shared_files(config)) if hasattr(data, "shared_files") else []
-    return shared + [path for split in SPLITS for path in split_files(application, config, split)]
+    return shared + [path for split in SPLITS for path in files_of_split(application, config, split)]

@@ -14,7 +14,7 @@ from staging.errors import InputError
 from staging.progress import Progress
 
 
-def split_files(
+def cut_files(
     application: Application, config: RunConfig, paths: list[Path], out: Path, processes: int | None = None
 ) -> int:
     """Cut each of ``paths`` into samples below ``out``, several files at a time; returns the number of samples.
@@ -23,10 +23,8 @@ def split_files(
     such files, a missing file, two files that give a sample of the same name, and an existing sample that holds
     something else.
     """
-    if not hasattr(application.module("data"), "split_file"):
-        raise InputError(
-            f"{application.name} has no files to split; its data.py lacks split_file(path, folder, config)"
-        )
+    if not hasattr(application.module("data"), "cut_file"):
+        raise InputError(f"{application.name} has no files to split; its data.py lacks cut_file(path, folder, config)")
     for path in paths:
         if not path.is_file():
             raise InputError(f"{path}: no such file; name the files to split")
@@ -59,5 +57,5 @@ def split_all(
 
 def split_one(package: str, path: Path, out: Path, config: RunConfig) -> list[Path]:
     """The samples of one file."""
-    samples: list[Path] = import_module(f"{package}.data").split_file(path, out, config)
+    samples: list[Path] = import_module(f"{package}.data").cut_file(path, out, config)
     return samples

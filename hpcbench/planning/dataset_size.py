@@ -13,7 +13,7 @@ from typing import Literal
 
 from hpcbench.application import Application, find_application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.files import SPLITS, split_files
+from hpcbench.data.files import SPLITS, files_of_split
 from hpcbench.data.sample_size import SampleSize
 from hpcbench.planning.settings_key import config_of_key, settings_key
 from hpcbench.results.stored_bytes import files_bytes
@@ -91,7 +91,7 @@ def measured(name: str, settings: str, changed: tuple[int, ...]) -> DatasetSize 
     application = find_application(name)
     config = config_of_key(application, settings)
     try:
-        sizes = {split: files_bytes(split_files(application, config, split)) for split in SPLITS}
+        sizes = {split: files_bytes(files_of_split(application, config, split)) for split in SPLITS}
         samples = {split: len(application.module("data").open_split(config, split)) for split in SPLITS}
     except (InputError, DataError, OSError):
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.files import dataset_files, split_files
+from hpcbench.data.files import dataset_files, files_of_split
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.staging_world import staging_world
 from hpcbench.train import overlapped_staging
@@ -144,7 +144,7 @@ def names(application: Application, config: RunConfig) -> list[str]:
 def replicated_names(application: Application, config: RunConfig) -> tuple[str, ...]:
     """Patterns of the files that every node gets in addition to its shard of the training set."""
     root = Path(config.data.root)
-    sharded = [path.relative_to(root).as_posix() for path in split_files(application, config, "train")]
+    sharded = [path.relative_to(root).as_posix() for path in files_of_split(application, config, "train")]
     return shared_patterns(names(application, config), sharded)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from hpcbench.data.files import SPLITS, split_files
+from hpcbench.data.files import SPLITS, files_of_split
 from hpcbench.exits import Cause
 from hpcbench.measure.flops import FlopCount, count_flops
 from hpcbench.measure.slow_nodes import slow_nodes
@@ -234,7 +234,7 @@ def stored_bytes(run: RunContext) -> dict[str, Any]:
     found = {"folder_bytes": folder_bytes(run.folder.path)}
     with contextlib.suppress(OSError, InputError):
         for split in SPLITS:
-            found[f"{split}_bytes"] = files_bytes(split_files(run.application, run.config, split))
+            found[f"{split}_bytes"] = files_bytes(files_of_split(run.application, run.config, split))
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.files import split_files
+from hpcbench.data.files import files_of_split
 from hpcbench.data.sampler import Indices, Shards
 from hpcbench.train.build import open_data
 from staging.errors import InputError
@@ -34,7 +34,7 @@ class NodeShard:
         folder: Path, together: int = 1,
     ) -> None:  # fmt: skip
         root = Path(config.data.root)
-        files = sample_files(application, config, training)
+        files = training_files(application, config, training)
         self.application, self.options, self.world, self.folder = application, options, world, folder
         self.together = together
         self.numbers = {path.relative_to(root).as_posix(): number for number, path in enumerate(files)}
@@ -63,7 +63,7 @@ class NodeShard:
         """This node's training samples, the validation samples, and the numbers of the former in the whole set."""
         training, validation = open_data(self.application, self.config)
         records = load_records(self.folder)
-        files = sample_files(self.application, self.config, training)
+        files = training_files(self.application, self.config, training)
         return training, validation, self.numbers_of(files, lambda name: records[name].source)
 
     def numbers_of(self, files: Sequence[Path], source_of: Callable[[str], str]) -> Indices:
@@ -89,9 +89,9 @@ def nodes_of_places(nodes: Sequence[int], together: int) -> tuple[int, ...]:
     return tuple(nodes[::together])
 
 
-def sample_files(application: Application, config: RunConfig, training: Any) -> Sequence[Path]:
+def training_files(application: Application, config: RunConfig, training: Any) -> Sequence[Path]:
     """A file for each training sample. Raises ``InputError`` if the application does not say which."""
-    files: Sequence[Path] = getattr(training, "files", None) or split_files(application, config, "train")
+    files: Sequence[Path] = getattr(training, "files", None) or files_of_split(application, config, "train")
     if len(files) != len(training):
         raise InputError(
             f"staging.placement shard: {application.name} does not say which file a sample is in; give its dataset a "

@@ -15,7 +15,7 @@ import numpy as np
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.files import split_files
+from hpcbench.data.files import files_of_split
 from hpcbench.data.loader import BatchLoader
 from hpcbench.data.sampler import Shards, epoch_order
 from hpcbench.train.background_staging import ArrivingSamples, BackgroundStaging
@@ -75,7 +75,7 @@ def open_ahead(application: Application, config: RunConfig, names: list[str]) ->
 def files_of_samples(application: Application, config: RunConfig, training: Any) -> list[list[str]]:
     """The files of each training sample, relative to ``data.root``. Raises ``InputError`` if that is not known."""
     root, number = Path(config.data.root), len(training)
-    names = [path.relative_to(root).as_posix() for path in split_files(application, config, "train")]
+    names = [path.relative_to(root).as_posix() for path in files_of_split(application, config, "train")]
     each = len(names) // number if number else 0
     parts = [names[start : start + each] for start in range(0, len(names), max(each, 1))]
     files = [path.relative_to(root).as_posix() for path in getattr(training, "files", [])]

@@ -15,7 +15,7 @@ from hpcbench.data.shard import Shard
 from hpcbench.train.build import check_shards
 from hpcbench.train.context import RunContext
 from hpcbench.train.data_path import DataPath
-from hpcbench.train.node_shard import nodes_of_places, sample_files
+from hpcbench.train.node_shard import nodes_of_places, training_files
 from staging.errors import InputError
 from staging.formats.regular import read_text
 from staging.prepare import Prepared
@@ -94,7 +94,7 @@ def check_placement(
     ``nodes`` are those of all ranks; ``together`` neighbouring ranks share their samples.
     """
     if config.staging.placement == "shard":
-        sample_files(application, config, training)
+        training_files(application, config, training)
         if config.staging.destination:
             each = range(len(nodes)) if "{rank}" in config.staging.destination else nodes
             nodes_of_places(each, together)

@@ -14,7 +14,7 @@ from hpcbench.parallel.staging_world import staging_world
 from hpcbench.train.context import RunContext
 from hpcbench.train.data_path import DataPath
 from hpcbench.train.dataset_staging import names, options_of
-from hpcbench.train.node_shard import sample_files
+from hpcbench.train.node_shard import training_files
 from hpcbench.train.shard_staging import check_homes, log_schedule
 from staging.counters import Counters
 from staging.open_source import open_source
@@ -57,5 +57,5 @@ def drawn_homes(run: RunContext, training: Any, epoch: int, world: World, nodes:
         replicate_also=options.replicate_also,
     )  # fmt: skip
     entry, root = {name: number for number, name in enumerate(listing.names)}, Path(run.config.data.root)
-    files = sample_files(run.application, run.config, training)
+    files = training_files(run.application, run.config, training)
     return plan.home[[entry[path.relative_to(root).as_posix()] for path in files]].astype(np.int64)

@@ -12,7 +12,7 @@ from hpcbench import plugins
 from hpcbench.application import Application, applications, find_application
 from hpcbench.config.resolve import config_class
 from hpcbench.config.schema import DataConfig, RunConfig
-from hpcbench.data.files import dataset_files, sample_files, split_files
+from hpcbench.data.files import dataset_files, files_of_split, sample_files
 from hpcbench.data.inspect import describe
 from hpcbench.data.loader import first_samples
 from hpcbench.data.simulate import simulate_dataset
@@ -59,12 +59,12 @@ def test_files_of_a_split_are_those_below_its_folder_unless_the_application_says
 ) -> None:
     config = RunConfig(data=DataConfig(root=str(dataset)))
     silent = write_application("silent_files", data="")
-    assert split_files(silent, config, "train") == [dataset / "train/b.npy", dataset / "train/deep/a.npy"]
+    assert files_of_split(silent, config, "train") == [dataset / "train/b.npy", dataset / "train/deep/a.npy"]
     assert dataset_files(silent, config)[-1] == dataset / "validation/c.npy"
     speaking = write_application(
         "speaking_files",
         data="from pathlib import Path\n"
-        "def split_files(config, split): return [Path(config.data.root) / f'{split}.bin']\n"
+        "def files_of_split(config, split): return [Path(config.data.root) / f'{split}.bin']\n"
         "def shared_files(config): return [Path(config.data.root) / 'mean.bin']\n",
     )
     names = [path.name for path in dataset_files(speaking, config)]
@@ -73,7 +73,7 @@ def test_files_of_a_split_are_those_below_its_folder_unless_the_application_says
 
 def test_a_dataset_of_another_layout_needs_split_files(write_application: WriteApplication, tmp_path: Path) -> None:
     config = RunConfig(data=DataConfig(root=str(tmp_path)))
-    with pytest.raises(InputError, match=r"train: no such folder; add split_files\(config.* to odd_files.data"):
+    with pytest.raises(InputError, match=r"train: no such folder; add files_of_split\(config.* to odd_files.data"):
         dataset_files(write_application("odd_files", data=""), config)
 
 
@@ -159,10 +159,10 @@ def test_files_of_a_staged_split_are_those_that_staging_put_there(
     stage(StageOptions(dataset, str(tmp_path / "staged")), Alone("here"), quiet=True)
     (tmp_path / "staged" / "train" / "foreign.npy").write_bytes(b"not of this set")
     config = RunConfig(data=DataConfig(root=str(tmp_path / "staged")))
-    files = split_files(write_application("silent_staged", data=""), config, "train")
+    files = files_of_split(write_application("silent_staged", data=""), config, "train")
     assert files == [tmp_path / "staged" / "train" / name for name in ("b.npy", "deep/a.npy")]
     (tmp_path / "way").symlink_to(tmp_path / "staged")
-    linked = split_files(
+    linked = files_of_split(
         write_application("silent_linked", data=""), RunConfig(data=DataConfig(root=str(tmp_path / "way"))), "train"
     )
     assert linked == [tmp_path / "way/train" / name for name in ("b.npy", "deep/a.npy")]

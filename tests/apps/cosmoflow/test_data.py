@@ -19,7 +19,7 @@ from tfrecord.reader import tfrecord_loader
 
 from apps.cosmoflow import inspection
 from apps.cosmoflow.config import Config
-from apps.cosmoflow.data import check_file, inspect_file, open_split, split_files
+from apps.cosmoflow.data import check_file, files_of_split, inspect_file, open_split
 from apps.cosmoflow.samples import SUFFIXES, read_sample, write_sample
 from staging.errors import DataError, InputError
 from staging.formats.example import encode_example
@@ -114,15 +114,15 @@ def test_the_first_samples_by_name_are_used(tmp_path: Path) -> None:
     (tmp_path / "train" / ".1_univ_a0_000.tfrecord.123.part").touch()
     (tmp_path / "train" / "notes.txt").touch()
     assert open_split(config, "train").files == files[:2]
-    assert split_files(config, "train") == files[:2]
+    assert files_of_split(config, "train") == files[:2]
 
 
 def test_npy_samples_have_two_files(tmp_path: Path) -> None:
     config = configured(tmp_path, "npy", train_samples=2)
     write_split(config)
-    names = [path.name for path in split_files(config, "train")]
+    names = [path.name for path in files_of_split(config, "train")]
     assert names == [f"1_univ_a{i}_000_{part}.npy" for i in (0, 1) for part in ("data", "label")]
-    for path in split_files(config, "train"):
+    for path in files_of_split(config, "train"):
         check_file(path, config)
 
 

@@ -217,7 +217,7 @@ def test_what_cannot_overlap_is_refused(
 
 def application(open_split: Callable[..., Any], files: list[Path]) -> Any:
     """One whose samples are opened so, and are in these files."""
-    data = SimpleNamespace(open_split=open_split, split_files=lambda *_: files)
+    data = SimpleNamespace(open_split=open_split, files_of_split=lambda *_: files)
     return SimpleNamespace(name="toy", module=lambda _: data)
 
 

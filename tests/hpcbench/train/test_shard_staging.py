@@ -14,7 +14,7 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.sampler import Indices, Shards, epoch_batches
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.build import check_shards
-from hpcbench.train.node_shard import sample_files
+from hpcbench.train.node_shard import training_files
 from hpcbench.train.ranks import on_simulated_nodes
 from hpcbench.train.shard_staging import check_homes, shared_patterns
 from staging.errors import InputError
@@ -138,10 +138,12 @@ def test_settings_that_do_not_go_together(
 
 
 def test_a_set_whose_files_are_not_known_is_refused() -> None:
-    application = SimpleNamespace(name="toy", module=lambda name: SimpleNamespace(split_files=lambda *_: [Path("a")]))
+    application = SimpleNamespace(
+        name="toy", module=lambda name: SimpleNamespace(files_of_split=lambda *_: [Path("a")])
+    )
     with pytest.raises(InputError, match="toy does not say which file a sample is in; give its dataset a list `files`"):
-        sample_files(application, RunConfig(), [1, 2, 3])  # type: ignore[arg-type]
-    assert sample_files(application, RunConfig(), [1]) == [Path("a")]  # type: ignore[arg-type]
+        training_files(application, RunConfig(), [1, 2, 3])  # type: ignore[arg-type]
+    assert training_files(application, RunConfig(), [1]) == [Path("a")]  # type: ignore[arg-type]
 
 
 def test_a_shard_that_fills_no_batch_is_refused_where_batches_must_be_full() -> None:

@@ -35,7 +35,7 @@ def main() -> int:
             print_line(f"staging: error: {' '.join(str(error).split())}")
         return 2
     except KeyboardInterrupt:
-        print_line("staging: aborted: signal SIGINT; run it again to go on")
+        print_line("staging: aborted: signal SIGINT; run it again to continue")
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # otherwise the interpreter complains there about what it can't flush

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = 
             return dispatch(args, on_report)
     except Interrupted as error:
         if error.speaks:
-            print_line(f"staging: aborted: {error}; run it again to go on")
+            print_line(f"staging: aborted: {error}; run it again to continue")
         return error.exit_code
 
 

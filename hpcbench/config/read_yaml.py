@@ -110,7 +110,7 @@ def read_yaml(path: Path) -> Tree:
     """The mapping in a YAML file; empty if the file is.
 
     Raises a one-line ``InputError`` that names the file, and the line of what is wrong in it. The file must be a
-    regular one, since a pipe could block and a device could go on for ever.
+    regular one, since a pipe could block and a device could be endless.
     """
     tree = parse_yaml(read_text(path), str(path))
     if tree is None:

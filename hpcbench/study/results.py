@@ -99,7 +99,7 @@ class Row:
 
     @property
     def times(self) -> list[float]:
-        """Seconds to the target of the runs that were never stopped, since the clock goes on while a run is stopped."""
+        """Seconds to the target of the runs that were never stopped: the clock keeps running while a run is stopped."""
         return [summary.time_to_solution_s for summary in self.summaries if not summary.resumed]
 
     @property

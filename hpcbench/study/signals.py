@@ -38,4 +38,4 @@ class Signals(Handlers):
     def check(self) -> None:
         """Raise ``Aborted`` if a signal has come."""
         if self.first is not None:
-            raise Aborted(f"signal {self.first.name}; the same command goes on from here", 128 + self.first.value)
+            raise Aborted(f"signal {self.first.name}; the same command continues from here", 128 + self.first.value)

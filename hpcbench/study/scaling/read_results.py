@@ -47,26 +47,26 @@ class Known:
     """Energy of their jobs, from the scheduler's accounting."""
 
 
-def read_point_results(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunStatus]) -> list[PointResult]:
+def read_point_results(study: Scaling, folder: StudyFolder, statuses: Mapping[str, RunStatus]) -> list[PointResult]:
     """A row for each point of the study, with however many of its repeats are done."""
     members: dict[Point, list[list[PlannedRun]]] = {}
     for group in groups(study):
         members.setdefault(group[0].point, []).append(group)
-    done = {folder.run(name): each.summary for name, each in standings.items()
+    done = {folder.run(name): each.summary for name, each in statuses.items()
             if each.done and each.summary is not None}  # fmt: skip
     unread = [path for path, summary in done.items() if summary.energy_j is None]
     known = Known(done, accounted_energies(unread, packing_jobs(folder)))
-    return [read_point_result(study, folder, point, members[point], standings, known) for point in points(study)]
+    return [read_point_result(study, folder, point, members[point], statuses, known) for point in points(study)]
 
 
 def read_point_result(
     study: Scaling, folder: StudyFolder, point: Point, repeats: Sequence[Sequence[PlannedRun]],
-    standings: Mapping[str, RunStatus], known: Known,
+    statuses: Mapping[str, RunStatus], known: Known,
 ) -> PointResult:  # fmt: skip
     """The row of one point."""
     runs, failed, left = [], [], 0
     for group in repeats:
-        each = [standings[run.name] for run in group]
+        each = [statuses[run.name] for run in group]
         done = [folder.run(run.name) for run, now in zip(group, each, strict=True) if now.done]
         bad = {run.name: now.reason for run, now in zip(group, each, strict=True) if now.status in FAILED}
         if len(done) + len(bad) < len(group):

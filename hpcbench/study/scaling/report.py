@@ -53,12 +53,12 @@ def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
     done, or the convergence study does not fit.
     """
     study = with_convergence(study, folder.path, extras.convergence)
-    standings = study_statuses(folder, [run.name for run in all_runs(study)])
-    rows = read_point_results(study, folder, standings)
+    statuses = study_statuses(folder, [run.name for run in all_runs(study)])
+    rows = read_point_results(study, folder, statuses)
     if not any(row.runs for row in rows):
         reasons = [reason for row in rows for reason in row.failed]
         raise InputError(f"{folder.path} has no run that is done{': ' + reasons[0] if reasons else ''}")
-    text = write_scaling(content(study, folder, rows, standings, extras.campaign), folder.path)
+    text = write_scaling(content(study, folder, rows, statuses, extras.campaign), folder.path)
     remember(folder, study.convergence)
     say(f"{text}\npage: {folder.path / 'scaling.html'}")
 
@@ -67,11 +67,11 @@ def content(
     study: Scaling,
     folder: StudyFolder,
     rows: Sequence[PointResult],
-    standings: Mapping[str, RunStatus],
+    statuses: Mapping[str, RunStatus],
     campaign: Campaign,
 ) -> Content:
     """Everything that the page shows; its proposal is for ``campaign``."""
-    summaries = [each.summary for each in standings.values() if each.done and each.summary is not None]
+    summaries = [each.summary for each in statuses.values() if each.done and each.summary is not None]
     first = summaries[0]
     site = find_site(study.site)
     variants = by_variant(rows)

@@ -222,7 +222,10 @@ def test_a_real_study_is_interrupted_and_goes_on(small_cosmos: Path, tmp_path: P
     process = json.loads((folder.run("n0002-r1") / "job.json").read_text())["job_id"]
     first.send_signal(signal.SIGINT)
     _, error = first.communicate(timeout=120)
-    assert (first.returncode, error) == (130, "hpcbench: aborted: signal SIGINT; the same command goes on from here\n")
+    assert (first.returncode, error) == (
+        130,
+        "hpcbench: aborted: signal SIGINT; the same command continues from here\n",
+    )
     left = subprocess.run(["ps", "-o", "stat=", "--sid", process], capture_output=True, text=True, check=False)
     assert all(state.startswith("Z") for state in left.stdout.split()), "nothing of the run goes on"
     assert [path.name for path in folder.runs.iterdir()] == ["n0001-r1"]

@@ -184,7 +184,7 @@ def test_a_signal_ends_all_runs_and_leaves_a_study_to_go_on_with(
     study: Study, folder: StudyFolder, stubborn: bool
 ) -> None:
     launcher = EndlessLauncher(stubborn)
-    with pytest.raises(Aborted, match="signal SIGTERM; the same command goes on from here") as caught:
+    with pytest.raises(Aborted, match="signal SIGTERM; the same command continues from here") as caught:
         make(study, folder, launcher, grace_s=0.1)
     assert caught.value.exit_code == 143
     assert [process.code for process in launcher.processes] == [137 if stubborn else 143] * 2

@@ -65,7 +65,7 @@ def test_a_repeated_signal_leaves_runs_the_time_to_write_and_a_second_one_does_n
     with held(folder):
         folder.write({"kind": "convergence"})
     launcher = WritingLauncher()
-    with pytest.raises(Aborted, match="signal SIGTERM; the same command goes on from here") as caught:
+    with pytest.raises(Aborted, match="signal SIGTERM; the same command continues from here") as caught:
         make(study, folder, launcher)
     assert caught.value.exit_code == 143
     assert [process.code for process in launcher.processes] == [code] * 2

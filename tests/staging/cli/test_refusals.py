@@ -128,7 +128,7 @@ def test_interrupted_before_it_began(command: Command, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(staging.__main__, "run", interrupt)
-    assert command() == (130, "", "staging: aborted: signal SIGINT; run it again to go on\n")
+    assert command() == (130, "", "staging: aborted: signal SIGINT; run it again to continue\n")
 
 
 @pytest.mark.slow

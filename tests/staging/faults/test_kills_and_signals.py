@@ -109,7 +109,7 @@ def test_a_signal_midway(source: Path, tmp_path: Path, number: signal.Signals) -
         time.sleep(0.0005)
     code, _, error = ended(process, LIMIT_S)
     assert code == 128 + number, error
-    assert said(error) == [f"staging: aborted: signal {number.name}; run it again to go on"]
+    assert said(error) == [f"staging: aborted: signal {number.name}; run it again to continue"]
     assert "Traceback" not in error
     end = journal(tmp_path / "out")[-1]
     assert (end["outcome"], end["reason"]) == ("aborted", f"signal {number.name}")

@@ -82,7 +82,7 @@ def test_here_a_signal_ends_the_run_and_the_same_command_goes_on(here: Path, fol
         write_planned(HERE, run, here / run.name)
     (here / "n0001-r2").rename(here / "n0001-r2.later")
     (here / "n0001-r2.waits").write_text("INT")
-    with pytest.raises(Aborted, match="signal SIGINT; the same command goes on from here") as caught:
+    with pytest.raises(Aborted, match="signal SIGINT; the same command continues from here") as caught:
         bring_here(folder)
     assert caught.value.exit_code == 130
     assert [look(folder, run.name).status for run in runs] == ["reached", "absent", "absent", "absent"]

@@ -287,15 +287,15 @@ def test_a_repeat_needs_all_its_instances(tmp_path: Path) -> None:
         write_planned(study, run, folder.run(run.name))
     (row,) = rows_of(study, folder)
     assert (row.instances, len(row.runs), row.ranks) == (2, 2, 4)
-    standings = {run.name: read_run_status(folder.run(run.name)) for run in runs}
+    statuses = {run.name: read_run_status(folder.run(run.name)) for run in runs}
     failed = {run.name: RunStatus("failed", "no memory") for run in runs[:2]}
-    (row,) = read_point_results(study, folder, standings | failed)
+    (row,) = read_point_results(study, folder, statuses | failed)
     assert (len(row.runs), row.left) == (1, 0)
     assert row.failed == ["n0002-r1-i001: no memory; n0002-r1-i002: no memory"], "one repeat has failed"
-    (row,) = read_point_results(study, folder, standings | {runs[0].name: failed[runs[0].name]})
+    (row,) = read_point_results(study, folder, statuses | {runs[0].name: failed[runs[0].name]})
     assert (len(row.runs), row.left) == (1, 0)
     assert "1 of 2 instances that ran at the same time (n0002-r1-i001: no memory)" in row.failed[0]
-    (row,) = read_point_results(study, folder, standings | {runs[0].name: RunStatus("running"),
+    (row,) = read_point_results(study, folder, statuses | {runs[0].name: RunStatus("running"),
                                                    runs[1].name: RunStatus("reached")})  # fmt: skip
     assert (len(row.runs), row.failed, row.left) == (1, [], 1)
 

@@ -279,7 +279,7 @@ def test_jobs_are_left_alone_where_nobody_can_ask_for_them(
 
 def test_a_signal_stops_submitting_and_leaves_the_queue_alone(cluster: Cluster, folder: StudyFolder) -> None:
     cluster.will(STUDY)
-    with pytest.raises(Aborted, match="signal SIGINT; the same command goes on from here") as caught:
+    with pytest.raises(Aborted, match="signal SIGINT; the same command continues from here") as caught:
         make_runs(
             STUDY, folder, ExecutionOptions(), cluster.site, speak=lambda line: os.kill(os.getpid(), signal.SIGINT)
         )

@@ -66,7 +66,10 @@ def test_services_run_what_a_merge_has_to_pass() -> None:
     for path in (".github/workflows/checks.yml", ".gitlab-ci.yml"):
         text = (ROOT / path).read_text(encoding="utf-8")
         assert yaml.safe_load(text)
-        assert ".ci/run" in text, path
+        assert ".ci/run $" in text, "with a version"
+        classifiers = PROJECT["project"]["classifiers"]
+        versions = [each.split(" :: ")[-1] for each in classifiers if re.search(r":: 3\.\d+$", each)]
+        assert f'["{versions[0]}", "{versions[-1]}"]' in text, path
 
 
 def test_the_citation_is_of_this_version() -> None:

@@ -1,8 +1,9 @@
-"""Run folders made by arithmetic, for tests of what reads them, and a small dataset."""
+"""Run folders made by arithmetic, for tests of what reads them, a small dataset, and packages of others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
+from tests.plugin_packages import Groups, installed, write_distribution
 
 BuildRun = Callable[..., Path]
+Install = Callable[..., Path]
 
 COSMOFLOW: dict[str, Any] = {
     "application": "cosmoflow", "title": "Regression of cosmological parameters from 3-D matter density",
@@ -201,3 +204,25 @@ def small_cosmos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = ["--simulate.train_samples", "16", "--simulate.validation_samples", "4", "--processes", "1"]
     assert main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root), *small]) == 0
     return root
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Iterator[Install]:
+    """``install(groups, name={file: text})`` lays out a package and makes it importable."""
+    with ExitStack() as stack:
+
+        def call(groups: Groups, files: dict[str, str], name: str = "strange-parts") -> Path:
+            folder = tmp_path / f"site-{name}"
+            write_distribution(folder, name, groups, files)
+            stack.enter_context(installed(folder))
+            return folder
+
+        yield call
+
+
+def line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line with which a command ends that refuses its input."""
+    capsys.readouterr()
+    assert main(list(words)) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    return said

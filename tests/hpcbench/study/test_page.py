@@ -122,8 +122,6 @@ def test_series_that_seeds_cannot_tell_apart_are_said_to_be_so(made: tuple[Study
 
 def study_of_placements(folder: StudyFolder, epochs: int) -> Study:
     """Fixed shards and reshuffled ones, whose runs need so many epochs."""
-    from hpcbench.study.rates import Rate
-
     study = Study(
         "cosmoflow", "smoke", (8, 32, 128), ("sgd",), 3, 4, {"sgd": Rate(0.01, 64)}, nodes=2,
         placements=("shard", "shard+reshuffle"),

@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.mlperf.log_cache import LogCache, cache_file
     from hpcbench.mlperf.read_runs import read_runs
     from hpcbench.mlperf.runs_table import runs_frame, writer
+    from hpcbench.results.not_verified import NOT_VERIFIED
     from staging.errors import InputError
 
     if args.columns:
@@ -83,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
     show(records)
     entries = entries_of(records, cache=cache)
     show_entries(entries)
+    if not entries and any(record.origin == "own" and record.time_to_train_s is not None for record in records):
+        print(f"\nMinutes are computed here from the logs. {NOT_VERIFIED}.")
     if write is not None:
         write(runs_frame(records))
         print(f"\n{len(records):,} runs: {args.out}")

@@ -156,6 +156,19 @@ def test_entries_have_a_score_or_say_why_not(published: Path, capsys: pytest.Cap
     assert "MLCommons" not in capsys.readouterr().out
 
 
+def test_minutes_of_your_own_runs_are_marked_too(
+    small_cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/results.md says of every table with them."""
+    words = ["train", "cosmoflow", "--preset", "smoke", "--data.root", str(small_cosmos), "--train.page", "false"]
+    few = ["--train.max_epochs", "1", "--train.baselines", "false", "--run-dir", str(tmp_path / "mine")]
+    assert main([*words, *few]) in (0, 3)
+    capsys.readouterr()
+    assert main(["results", str(tmp_path / "mine")]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith("\nMinutes are computed here from the logs. Result not verified by MLCommons Association.\n")
+
+
 def test_the_table_of_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Made-up rounds from published logs; the scores are those of the official tool, as other tests hold."""
     make_rounds(tmp_path)

@@ -229,7 +229,12 @@ def check_source(machine: str, source: Source) -> None:
 
 
 def find_machine(name: str, folders: Sequence[Path]) -> Machine:
-    """The machine ``name``; see ``the_file``. Raises ``InputError`` for none, two or a bad one."""
+    """The machine ``name`` (see ``the_file``), or that of the file ``name``, which then ends with .yaml.
+
+    Raises ``InputError`` for none, two or a bad one.
+    """
+    if name.endswith(".yaml"):
+        return read_machine(Path(name))
     known = yaml_files(folders)
     if name in known:
         return read_machine(the_file(name, "machine", folders))

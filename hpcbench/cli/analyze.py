@@ -47,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", metavar="ENTRY", help="compare with this entry (default: the best of each ranking)")
     parser.add_argument("--against", metavar="ENTRY", help="draw the steps from the base to this entry")
     parser.add_argument("--application", metavar="APP", help="only this one: cosmoflow, deepcam, ...")
-    parser.add_argument("--machine", metavar="NAME", help="the machine of your own runs: hpcbench sites --machines")
+    parser.add_argument(
+        "--machine", metavar="NAME", help="machine of your own runs: hpcbench sites --machines, or a file"
+    )
     parser.add_argument("--no-cache", action="store_true", help="read every log again, and cache nothing")
     parser.add_argument(
         "--out", type=Path, default=Path("analysis"), metavar="FOLDER", help="a new folder (default: analysis)"

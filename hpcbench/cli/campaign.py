@@ -93,7 +93,9 @@ def add_rules(parser: Parser) -> None:
 def add_plan_arguments(parser: Parser) -> None:
     """Options of ``plan``."""
     add_rules(parser)
-    add_entry(parser).add_argument("--machine", metavar="NAME", help="a machine file, instead of --site")
+    add_entry(parser).add_argument(
+        "--machine", metavar="NAME", help="name or path of a machine file, instead of --site"
+    )
 
 
 def add_run_arguments(parser: Parser) -> None:

@@ -34,7 +34,8 @@ has the formulas, and how far off the model was for sites that it had not seen.
   --pool      the sizes that trainings of all APPs at once should have, on this many nodes
 
 A part that the machine file does not determine becomes a named interval, or a refusal.
-`hpcbench sites --machines` lists machines; your own files come first.
+`hpcbench sites --machines` lists machines; your own files come first. --machine FILE.yaml takes any
+other file, such as one that characterize has written (--machine-out).
 Exit code 0: done. 2: bad input.
 """
 MOST_INSTANCES = 100_000
@@ -43,7 +44,7 @@ MOST_INSTANCES = 100_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("apps", nargs="+", metavar="APP", help="cosmoflow, deepcam; several with --pool")
-    parser.add_argument("--machine", required=True, metavar="M", help="name of a machine file")
+    parser.add_argument("--machine", required=True, metavar="M", help="name or path of a machine file")
     parser.add_argument(
         "--nodes", required=True, type=sizes, metavar="N,N,...", help="nodes of a training; several with commas"
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.batch.machine import MACHINES
 from hpcbench.cli.main import main
 from hpcbench.prediction import fitted as fitted_module
 from hpcbench.prediction.fitted import Fitted, fit_published
@@ -123,6 +124,19 @@ def test_own_runs_are_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [(row[1].split()[0], row[4]) for row in rows(shown, "Time to solution:")] == [("1,024", "35.0")] * 2
     assert main([*PERLMUTTER, "--batch", "512", "--recipe", str(tmp_path)]) == 2
     assert "has no run that reached the target at batch 512 (it has 1,024)" in "".join(capsys.readouterr())
+
+
+def test_a_machine_may_be_any_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(PERLMUTTER) == 0
+    shown = capsys.readouterr().out
+    mine = tmp_path / "mine.yaml"
+    shutil.copyfile(MACHINES / "perlmutter-gpu.yaml", mine)
+    assert main([*PERLMUTTER, "--machine", str(mine)]) == 0
+    words = shown.replace("perlmutter-gpu.yaml", "mine.yaml").split()
+    assert capsys.readouterr().out.split() == words
+    mine.unlink()
+    assert main([*PERLMUTTER, "--machine", str(mine)]) == 2
+    assert f"hpcbench: error: {mine}: " in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("option", ["--recipe", "--calibrate"])

@@ -89,17 +89,34 @@ class Machine:
             assert time.monotonic() < deadline, f"{job_status(read_job(run))}\n{self.log(run)}"
             time.sleep(0.05)
 
-    def interrupt(self, run: Path, attempt: int, number: signal.Signals = signal.SIGUSR1) -> None:
-        """Send a signal to the training of an attempt once it has taken a step, as at the end of its time."""
+    def trained(self, run: Path, attempt: int) -> int:
+        """Wait until the training of an attempt has taken a step; its process."""
         rows = run / "steps.csv"
         before, deadline = len(read_lines(rows)), time.monotonic() + LIMIT_S
         while True:
             trainings = read_lines(self.state / "trainings")
             if len(trainings) >= attempt and len(read_lines(rows)) > before:
-                break
+                return int(trainings[attempt - 1].split()[1])
             assert time.monotonic() < deadline, self.log(run)
             time.sleep(0.02)
-        os.kill(int(trainings[attempt - 1].split()[1]), number)
+
+    def interrupt(self, run: Path, attempt: int, number: signal.Signals = signal.SIGUSR1) -> None:
+        """Send a signal to the training of an attempt once it has taken a step, as at the end of its time."""
+        os.kill(self.trained(run, attempt), number)
+
+    def lose_node(self, number: int, *, restarts: bool = True) -> None:
+        """Kill all of a job, as when its node dies or is needed for another; whether the scheduler ``restarts`` it."""
+        job = self.state / "jobs" / str(number)
+        if restarts:
+            (job / "requeue").write_text("yes")
+        self._kill_session(job)
+
+    def _kill_session(self, job: Path) -> None:
+        session = (job / "session").read_text()
+        own = subprocess.run(["ps", "-o", "pid=", "--sid", session], capture_output=True, text=True, check=False)
+        for each in own.stdout.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(each), signal.SIGKILL)
 
     def log(self, run: Path) -> str:
         """What all jobs of a run printed."""
@@ -115,10 +132,4 @@ class Machine:
         for job in (self.state / "jobs").iterdir():
             (job / "state").write_text("cancelled")
             with contextlib.suppress(FileNotFoundError):
-                session = (job / "session").read_text()
-                own = subprocess.run(
-                    ["ps", "-o", "pid=", "--sid", session], capture_output=True, text=True, check=False
-                )
-                for each in own.stdout.split():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(each), signal.SIGKILL)
+                self._kill_session(job)

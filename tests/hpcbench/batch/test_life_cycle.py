@@ -18,7 +18,7 @@ from hpcbench.batch.holds import read_holds
 from hpcbench.batch.job_record import read_job
 from hpcbench.batch.submission import job_status
 from hpcbench.cli.main import main
-from tests.hpcbench.batch.executing import COMMANDS, Machine
+from tests.hpcbench.batch.executing import COMMANDS, Machine, read_lines
 from tests.params import slow_except
 
 
@@ -133,6 +133,44 @@ def test_a_job_that_is_cancelled_does_not_come_back_and_one_of_a_scheduler_that_
     assert job_status(read_job(run)).state == "cancelled"
     assert "the run was cancelled; not continued" in machine.log(run)
     assert len(read_holds(run)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", ["pbs", "slurm"], indirect=True)
+def test_a_job_that_its_scheduler_starts_again_continues(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node died, or it was preempted: twice. LSF and Flux are not asked to do so, and the next test is theirs."""
+    monkeypatch.setenv("FAKE_STEPS", "60")
+    run = tmp_path / "run"
+    assert machine.submit(run) == 0
+    for attempt in (1, 2):
+        machine.trained(run, attempt)
+        machine.lose_node(1)
+    assert machine.ended(run).state == "done", machine.log(run)
+    assert {hold.job_id for hold in read_holds(run)} == {"1"}
+    assert not machine.together()
+    assert len(read_lines(machine.state / "trainings")) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", ["lsf", "flux"], indirect=True)
+def test_a_job_that_died_with_its_node_is_failed_and_its_folder_free(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the page says then: submit the script of the folder again."""
+    monkeypatch.setenv("FAKE_STEPS", "60")
+    run = tmp_path / "run"
+    assert machine.submit(run) == 0
+    machine.trained(run, 1)
+    machine.lose_node(1, restarts=False)
+    assert machine.ended(run).state == "failed", machine.log(run)
+    submit = {"lsf": ["bsub"], "flux": ["flux", "batch", "job.sh"]}[machine.kind]
+    with (run / "job.sh").open() as text:
+        subprocess.run(submit, stdin=text, cwd=run, check=True, capture_output=True)
+    machine.wait_for(run / "holds" / "2.end", run)
+    assert machine.wait(run, "done").state == "done", machine.log(run)
+    assert len(read_lines(machine.state / "trainings")) == 2
 
 
 @pytest.mark.slow

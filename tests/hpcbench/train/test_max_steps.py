@@ -17,6 +17,7 @@ from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
 from hpcbench.mlperf.compliance import check_log
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.units import counted
 from hpcbench.train.loop import Trainer
 from staging.errors import InputError
 from tests.hpcbench.train.conftest import arguments, train_in_ranks
@@ -87,7 +88,7 @@ def test_so_many_steps_are_made_with_the_losses_of_a_longer_run(
     summary = RunFolder.open(folder).read_summary()
     assert (summary.steps, summary.samples, summary.epochs) == (steps, 2 * steps, epochs[-1])
     assert (summary.status, summary.cause) == ("target_not_reached", "steps")
-    assert summary.reason.endswith(f"not reached in {steps} steps")
+    assert summary.reason.endswith(f"not reached in {counted(steps, 'step')}")
     table = rows(folder)
     assert table["epoch"].tolist() == epochs == numbers(folder, "eval_error")
     last = table.iloc[-1]

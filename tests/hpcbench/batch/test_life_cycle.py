@@ -136,11 +136,11 @@ def test_a_job_that_is_cancelled_does_not_come_back_and_one_of_a_scheduler_that_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", ["pbs", "slurm"], indirect=True)
+@pytest.mark.parametrize("machine", ["pbs"], indirect=True)
 def test_a_job_that_its_scheduler_starts_again_continues(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its node died, or it was preempted: twice. LSF and Flux are not asked to do so, and the next test is theirs."""
+    """Its node died, or it was preempted: twice. A real Slurm does so in ``tests/slurm``; LSF and Flux do not."""
     monkeypatch.setenv("FAKE_STEPS", "60")
     run = tmp_path / "run"
     assert machine.submit(run) == 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+LEAST_BATCHES = 3
+"""Fewest batches at which a run reached the target: a fit has two numbers, and one more shows whether they fit."""
+
 
 @dataclass(frozen=True)
 class EpochRun:

@@ -27,14 +27,12 @@ from threadpoolctl import threadpool_limits
 from hpcbench.probability import chi_squared_tail, f_quantile
 from hpcbench.study.epoch_likelihood import Floats
 from hpcbench.study.epoch_profile import EpochProfile, Lines, Peak
-from hpcbench.study.epoch_run import EpochRun
+from hpcbench.study.epoch_run import LEAST_BATCHES, EpochRun
 from staging.errors import InputError
 
 Interval = tuple[float, float]
 
 CONFIDENCE = 0.95
-LEAST_BATCHES = 3
-"""Fewest batches at which a run reached the target: two numbers are fitted, and one more shows whether they fit."""
 INTERVAL_BATCHES = 6
 """With fewer batches the scatter about the line is not known well enough for intervals."""
 LEVEL = 0.05

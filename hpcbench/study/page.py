@@ -20,8 +20,9 @@ from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.tables import WIDTH
 from hpcbench.study import curve_plots, plots
 from hpcbench.study.definition import Study
+from hpcbench.study.epoch_run import LEAST_BATCHES
 from hpcbench.study.findings import findings
-from hpcbench.study.fit import LEAST_BATCHES, EpochFit, fit_epochs
+from hpcbench.study.fit import EpochFit, fit_epochs
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.layer_plots import layers
 from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed, series

@@ -10,7 +10,7 @@ from statistics import fmean
 from hpcbench.results import units
 from hpcbench.results.tables import WIDTH, table
 from hpcbench.study.definition import Study
-from hpcbench.study.fit import LEAST_BATCHES
+from hpcbench.study.epoch_run import LEAST_BATCHES
 from hpcbench.study.plan import (
     all_runs,
     all_searches,

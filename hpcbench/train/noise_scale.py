@@ -47,12 +47,14 @@ AVERAGED = 20
 
 
 def check_noise_scale(config: RunConfig, parts: int) -> None:
-    """Raise ``InputError`` for measuring in steps of a single part; ``parts`` counts those of a step over all ranks."""
+    """Raise ``InputError`` for sharded gradients, and for steps that have one of ``parts`` over all ranks."""
+    every = f"train.noise_scale_every ({config.train.noise_scale_every})"
+    if config.parallel.shard_states:
+        raise InputError(f"{every} needs whole parameters; set it 0, or parallel.shard_states false")
     if parts < 2:
         raise InputError(
-            f"train.noise_scale_every ({config.train.noise_scale_every}) compares parts of a step, and a step has one; "
-            "train on several ranks, raise train.accumulation or parallel.simulated_ranks, or set "
-            "train.noise_scale_every 0"
+            f"{every} compares parts of a step, and a step has one; train on several ranks, raise train.accumulation "
+            "or parallel.simulated_ranks, or set train.noise_scale_every 0"
         )
 
 

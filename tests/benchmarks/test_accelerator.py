@@ -15,6 +15,7 @@ from _accelerator.gpu_tests import OPTIONS
 from _accelerator.plan import ROOT, Planned, planned
 from _accelerator.runner import Record, Runner
 from _accelerator.wheels import describe_checkout, download, install, report
+from accelerator import BUDGET_S
 
 from hpcbench.characterisation.kernel_times import kind_of
 from hpcbench.data.dali_samples import has_dali
@@ -151,6 +152,17 @@ def test_a_processor_tries_every_value_of_every_setting_of_a_step() -> None:
 
     assert tried(smoke=True) == tried(smoke=False)
     assert len(tried(smoke=True)) > 15
+
+
+def test_what_matters_most_fits_into_the_call() -> None:
+    """If each measurement takes as long as it is expected to; what comes later is named where no time is left."""
+    plan, within = planned("train", smoke=False), set[str]()
+    for last, one in enumerate(plan, 1):
+        if sum(each.needs_s for each in plan[:last]) <= BUDGET_S:
+            within.add(one.name)
+    ways = ("graph", "eager", "graph, from memory", "graph, from files", "compiled, graph", "hpcbench train")
+    assert {f"{batch}: {way}" for batch in ("cosmoflow batch 1", "deepcam batch 8") for way in ways} <= within
+    assert {f"{app} batch {size}: graph" for app in ("cosmoflow", "deepcam") for size in (16, 4, 1)} <= within
 
 
 @pytest.mark.parametrize("call", ["train", "rest"])

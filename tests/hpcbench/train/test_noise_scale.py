@@ -13,12 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.group import Group
 from hpcbench.results.plots import noise_scale as draw_noise_scale
 from hpcbench.results.records import read_run
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.train.noise_scale import Measurements, NoiseScale, estimate
+from hpcbench.train.noise_scale import Measurements, NoiseScale, check_noise_scale, estimate
 from hpcbench.train.observers import StepInfo
+from staging.errors import InputError
 from staging.ranks.launch import Launch
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -216,6 +218,17 @@ def test_a_run_where_the_gradient_is_lost_in_noise_has_no_noise_scale(build_run:
     summary = folder.read_summary()
     summary.noise_scale = math.inf
     assert json.loads(summary.to_json())["noise_scale"] is None
+
+
+def test_sharded_gradients_are_refused() -> None:
+    config = RunConfig()
+    config.train.noise_scale_every = 3
+    check_noise_scale(config, 2)
+    config.parallel.shard_states = True
+    with pytest.raises(
+        InputError, match=r"train.noise_scale_every \(3\) needs whole parameters; set it 0"
+    ):
+        check_noise_scale(config, 2)
 
 
 def test_a_step_of_one_part_is_refused(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> 
         return
     for start in journal.unfinished(place.node_name):
         if not quiet:
-            print_line(f"{start}; going on from what it left")
+            print_line(f"{start}; continuing from what it left")
         journal.end(start, KILLED)
     if remove_unfinished(destination):
         sync_filesystem(destination)

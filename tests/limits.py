@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests that are ``long`` without ``--long``; with it, they may take as long as they do."""
+    """Leave out tests that are ``long`` without ``--long``; with it, they have no time limit."""
     if config.getoption("--long") and config.pluginmanager.hasplugin("timeout"):
         for item in items:
             if item.get_closest_marker("long"):

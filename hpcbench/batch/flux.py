@@ -60,7 +60,8 @@ def parse_id(printed: str) -> str:
 
 UNHEARD = re.compile(
     r"(unable to|cannot|not) connect|connection (failure|refused|reset|closed|aborted|timed out)|timed out|"
-    r"broker (socket|is|not)|(to|the|lost) broker|unable to|no such file|resources? (temporarily )?unavailable",
+    r"lost connection|broker (socket|is|not)|(to|the|lost) broker|unable to|no such file|"
+    r"resources? (temporarily )?unavailable",
     re.IGNORECASE,
 )
 """In the errors of commands that reached no broker: phrases, since a refusal may name a queue ``interconnect``."""

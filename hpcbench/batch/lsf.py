@@ -64,8 +64,9 @@ def parse_id(printed: str) -> str:
 
 
 UNHEARD = re.compile(
-    r"not respond|timed out|(communication|connection) (failure|error|refused|reset|closed|time ?out)|"
-    r"(LSF|LIM|mbatchd|sbatchd|daemon) is (down|not|busy)|try (again|later)|failed in (sending|receiving)",
+    r"not respond|timed out|timeout on|(communication|connection) (failure|error|refused|reset|closed|time ?out)|"
+    r"daemon (internal error|cannot)|(LSF|LIM|mbatchd|sbatchd|daemon) is (down|not|busy)|try (again|later)|"
+    r"failed in (sending|receiving)",
     re.IGNORECASE,
 )
 """In the messages of commands that did not reach LSF, or whose answer was lost: phrases, since a refusal may name a

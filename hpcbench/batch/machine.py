@@ -181,12 +181,21 @@ class Machine:
         return next(source for source in self.sources if name in source.facts)
 
     def memory_of_accelerator(self, constraint: str) -> float | None:
-        """GiB of an accelerator of a job's nodes; where ``constraint`` has alternatives, of those with the least."""
-        asked = set(re.findall(r"[\w.-]+", constraint))
-        found = [each.accelerator_memory_gib for each in self.features if each.name in asked]
-        if self.accelerator_memory_gib is not None and (not found or "|" in constraint):
-            found.append(self.accelerator_memory_gib)
-        return min(found, default=None)
+        """GiB of an accelerator of a job's nodes, by the features that ``constraint`` asks for; ``None``: unknown.
+
+        Of alternatives (``a|b``) those with the least memory count; features that are excluded (``!a``, ``^a``) do not.
+        """
+        required = re.sub(r"[(\[]([^()\[\]]*)[)\]]", lambda group: "" if "|" in group[1] else group[1], constraint)
+        found = [self._memory_with(alternative) for alternative in required.split("|")]
+        if found == [None] and (groups := re.findall(r"[(\[]([^()\[\]]*\|[^()\[\]]*)[)\]]", constraint)):
+            found = [self._memory_with(alternative) for alternative in groups[0].split("|")]
+        known = [self.accelerator_memory_gib if each is None else each for each in found]
+        return None if None in known else min(each for each in known if each is not None)
+
+    def _memory_with(self, asked: str) -> float | None:
+        """GiB of an accelerator of nodes with one of the features in ``asked``; ``None`` if it names none of them."""
+        names = set(re.findall(r"(?<![!^\w.-])[\w.-]+", asked))
+        return min((each.accelerator_memory_gib for each in self.features if each.name in names), default=None)
 
     def storage_at(self, path: str) -> Storage | None:
         """The storage that the folder ``path`` of a job is on; ``None`` if it is not known."""

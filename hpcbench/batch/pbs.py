@@ -65,8 +65,9 @@ def parse_id(printed: str) -> str:
 
 
 UNHEARD = re.compile(
-    r"(cannot|not|to) connect|connection (failure|refused|reset|closed|aborted|timed out)|timed out|no server (is )?"
-    r"(running|available)|not respond|communications? (failure|error)|end of (file|message)|errno ?[=:]",
+    r"(cannot|not|to) (connect|communicate)|connection (failure|refused|reset|closed|aborted|timed out)|timed? out\b|"
+    r"no server (is )?(running|available)|not respond|communications? (failure|error)|end of (file|message)|"
+    r"errno ?[=:]",
     re.IGNORECASE,
 )
 """In the errors of commands that did not reach the server, or whose answer was lost: phrases, since a refusal may name

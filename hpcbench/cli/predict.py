@@ -44,7 +44,7 @@ MOST_INSTANCES = 100_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("apps", nargs="+", metavar="APP", help="cosmoflow, deepcam; several with --pool")
-    parser.add_argument("--machine", required=True, metavar="M", help="name or path of a machine file")
+    parser.add_argument("--machine", required=True, metavar="M", help="name or path (.yaml) of a machine file")
     parser.add_argument(
         "--nodes", required=True, type=sizes, metavar="N,N,...", help="nodes of a training; several with commas"
     )

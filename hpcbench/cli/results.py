@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     show(records)
     entries = entries_of(records, cache=cache)
     show_entries(entries)
-    if not entries and any(record.origin == "own" and record.time_to_train_s is not None for record in records):
+    if not entries and any(record.origin == "own" and record.status == "success" for record in records):
         print(f"\nMinutes are computed here from the logs. {NOT_VERIFIED}.")
     if write is not None:
         write(runs_frame(records))

@@ -163,8 +163,8 @@ def _notes(runs: Sequence[EpochRun], best: Peak, p: float, lines: Lines | None) 
     found = []
     missed, batches = sum(not run.reached for run in runs), len({run.batch_size for run in runs})
     if missed:
-        allowed = "count as more epochs than they were allowed"
-        found.append(f"{missed} of {len(runs)} runs did not reach the target, and {allowed}")
+        treated = "are treated as needing more epochs than they were allowed"
+        found.append(f"{missed} of {len(runs)} runs did not reach the target, and {treated}")
     if p < LEVEL:
         found.append(
             f"batches scatter by {100 * _as_part(best.scatter):.2g} % beside their seeds (p {_probability(p)})"

@@ -63,8 +63,10 @@ class Row:
     ranks: int
     """Data-parallel ranks of the machine that the point represents."""
     evaluations_per_epoch: int = 1
-    max_epochs: float = 0.0
-    """How many epochs each run may make; 0 where runs end by steps instead."""
+    max_epochs: int = 0
+    """How many epochs each run may make, where they do not end by steps."""
+    max_steps: int | None = None
+    """How many steps each run may make instead."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Runs that trained as an earlier run did, to the last digit, and that run (``trajectories.mark_copies``)."""
 
@@ -111,8 +113,8 @@ class Row:
     def epoch_runs(self) -> list[EpochRun]:
         """All runs that ended, with what their evaluations say about the epochs to the target.
 
-        A run that diverged would not have met the target in all the epochs that it might have made: to break down early
-        says no less than to miss. A run that failed shows nothing.
+        A run that diverged would not have met the target in all the epochs that it was allowed: an early divergence is
+        no weaker evidence than a miss. A run that failed shows nothing.
         """
         found = (self.epoch_run(state) for _, state in self.distinct)
         return [run for run in found if run is not None]
@@ -126,12 +128,13 @@ class Row:
             return EpochRun(self.point.batch, max(0.0, up_to - self.step), up_to)
         made = float(state.summary.epochs)
         if state.status == "diverged":
-            made = max(made, self.max_epochs, *(float(each.epochs) for each in self._missed))
+            made = max(made, self._epochs_allowed(state.summary))
         return EpochRun(self.point.batch, made, math.inf) if made else None
 
-    @property
-    def _missed(self) -> list[Summary]:
-        return [each.summary for _, each in self.runs if each.status == "missed" and each.summary is not None]
+    def _epochs_allowed(self, summary: Summary) -> float:
+        if self.max_steps is None:
+            return float(self.max_epochs)
+        return self.max_steps * self.point.batch / summary.train_samples if summary.train_samples else 0.0
 
     @property
     def all_reached(self) -> bool:
@@ -165,7 +168,7 @@ def runs_needed(values: list[float], step: float) -> int | None:
 def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
     """All rows of the study, with the current status of its runs."""
     found, train, searching = [], train_settings(study), all_searches(study, statuses)
-    evaluations, longest = train.evaluations_per_epoch, 0 if train.max_steps is not None else train.max_epochs
+    longest = (train.max_epochs, train.max_steps)
     for point in points(study):
         own = row_search(study, point, searching)
         chosen, tried = own.choice, [trial_run(point, trial) for trial in own.trials]
@@ -175,7 +178,7 @@ def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
         edge = searches(study, point) and searching[point.optimizer].at_edge(point)
         value = None if chosen.multiplier is None else rate(study, point, chosen.multiplier)
         words = rate_words(study, point, chosen)
-        found.append(Row(point, chosen, value, runs, search, words, edge, ranks, evaluations, longest))
+        found.append(Row(point, chosen, value, runs, search, words, edge, ranks, train.evaluations_per_epoch, *longest))
     return found
 
 

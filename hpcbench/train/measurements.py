@@ -48,7 +48,7 @@ def find_measurement(name: str) -> Measurement:
 
 
 def check_measurements(config: RunConfig, parts: int) -> None:
-    """Raise ``InputError`` for a plug-in that cannot be used, two with the same table or state, or one's unmet need.
+    """Raise ``InputError`` for an unusable plug-in, for two with one table or state, and for an unmet requirement.
 
     ``parts`` counts the parts of a step over all ranks.
     """

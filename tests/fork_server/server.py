@@ -97,7 +97,7 @@ class Server:
         self.selector.register(call.connection, selectors.EVENT_READ, lambda: self.hear(call))
 
     def hear(self, call: Call) -> None:
-        """Fork a process for a client that has said all."""
+        """Fork a process for a client that has sent its whole request."""
         try:
             if not call.hear():
                 return
@@ -123,7 +123,7 @@ class Server:
             connection.sendall(b"%d\n" % process)
 
     def forget(self, call: Call) -> None:
-        """Listen no more to a client that says nothing more."""
+        """Stop listening to a client."""
         self.selector.unregister(call.connection)
         self.calls.remove(call)
 

@@ -71,7 +71,9 @@ def test_files_of_a_split_are_those_below_its_folder_unless_the_application_says
     assert names == ["mean.bin", "train.bin", "validation.bin"]
 
 
-def test_a_dataset_of_another_layout_needs_split_files(write_application: WriteApplication, tmp_path: Path) -> None:
+def test_a_dataset_of_another_layout_needs_a_list_of_its_files(
+    write_application: WriteApplication, tmp_path: Path
+) -> None:
     config = RunConfig(data=DataConfig(root=str(tmp_path)))
     with pytest.raises(InputError, match=r"train: no such folder; add files_of_split\(config.* to odd_files.data"):
         dataset_files(write_application("odd_files", data=""), config)

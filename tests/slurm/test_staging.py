@@ -133,7 +133,7 @@ def test_a_killed_rank_is_named_by_the_next_run(slurm: Any, source: Path, tmp_pa
     assert named_ranks <= gone
     done = slurm.run(*PLAIN, source, out / "{node}", "--path", "exchange", "--report", tmp_path / "report.json")
     assert done.returncode == 0, done.stderr
-    assert f"was killed on node {node}: rank {who}, pid {pid}; going on from what it left" in done.stderr
+    assert f"was killed on node {node}: rank {who}, pid {pid}; continuing from what it left" in done.stderr
     assert done.stderr.count("was killed on node") == killed
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["skipped"] == sum(len(items) for items in there)

@@ -104,6 +104,13 @@ class Machine:
         """Send a signal to the training of an attempt once it has taken a step, as at the end of its time."""
         os.kill(self.trained(run, attempt), number)
 
+    def saved(self, run: Path, step: int) -> None:
+        """Wait until there is a checkpoint of this step or a later one."""
+        deadline = time.monotonic() + LIMIT_S
+        while not any(int(path.stem[-8:]) >= step for path in (run / "checkpoints").glob("*.json")):
+            assert time.monotonic() < deadline, self.log(run)
+            time.sleep(0.02)
+
     def lose_node(self, number: int, *, restarts: bool = True) -> None:
         """Kill all of a job, as when its node dies or is needed for another; whether the scheduler ``restarts`` it."""
         job = self.state / "jobs" / str(number)

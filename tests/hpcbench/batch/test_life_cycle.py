@@ -18,6 +18,7 @@ from hpcbench.batch.holds import read_holds
 from hpcbench.batch.job_record import read_job
 from hpcbench.batch.submission import job_status
 from hpcbench.cli.main import main
+from hpcbench.results.attempts import Attempts
 from tests.hpcbench.batch.executing import COMMANDS, Machine, read_lines
 from tests.params import slow_except
 
@@ -146,11 +147,14 @@ def test_a_job_that_its_scheduler_starts_again_continues(
     assert machine.submit(run) == 0
     for attempt in (1, 2):
         machine.trained(run, attempt)
+        machine.saved(run, 2 * attempt)
         machine.lose_node(1)
     assert machine.ended(run).state == "done", machine.log(run)
     assert {hold.job_id for hold in read_holds(run)} == {"1"}
     assert not machine.together()
-    assert len(read_lines(machine.state / "trainings")) == 3
+    first_steps = [attempt.first_step for attempt in Attempts.read(run).attempts]
+    assert len(first_steps) == len(read_lines(machine.state / "trainings")) == 3
+    assert 0 == first_steps[0] < first_steps[1] < first_steps[2]
 
 
 @pytest.mark.slow

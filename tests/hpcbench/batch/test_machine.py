@@ -55,7 +55,10 @@ def test_facts_that_the_pages_state() -> None:
 
 def test_accelerators_have_the_memory_of_the_nodes_that_a_constraint_asks_for() -> None:
     perlmutter, polaris = (find_machine(name, [MACHINES]) for name in ("perlmutter-gpu", "polaris"))
-    asked = {"gpu": 40, "gpu&hbm80g": 80, "hbm80g": 80, "[gpu|hbm80g]*2": 40, "hbm80gb": 40, "": 40}
+    asked = {
+        "gpu": 40, "gpu&hbm80g": 80, "hbm80g": 80, "[gpu|hbm80g]*2": 40, "gpu|hbm80g": 40, "hbm80gb": 40, "": 40,
+        "gpu&hbm80g&(a|b)": 80, "(hbm80g)&gpu": 80, "gpu&(hbm80g|ssd)": 40, "!hbm80g": 40, "^hbm80g": 40,
+    }  # fmt: skip
     assert {each: perlmutter.memory_of_accelerator(each) for each in asked} == asked
     assert polaris.memory_of_accelerator("hbm80g") == 40
     assert Machine("unknown", "unknown").memory_of_accelerator("gpu") is None

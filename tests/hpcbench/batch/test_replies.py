@@ -34,12 +34,14 @@ LOST = {
                   "Resource temporarily unavailable", "Unable to connect to controller"))],
     "pbs": ["qsub: cannot connect to server pbs (errno=111)", "Connection timed out", "qsub: End of File", "",
             "Connection refused", "No server is running", "Communication failure.", "errno=15010",
-            "qsub: Premature end of message"],
-    "lsf": [f"{words} Job not submitted." for words in (
+            "qsub: Premature end of message", "qsub: Time out", "Unable to communicate with server1(192.168.0.1)"],
+    "lsf": ["", *(f"{words} Job not submitted." for words in (
                 "LSF is down. Please wait ...", "batch daemon not responding ... still trying", "Connection refused.",
-                "Communication time out.", "Failed in sending the request.", "LIM is down; try later.")] + [""],
+                "Timeout on connect call to server.", "Master batch daemon internal error.", "LIM is down; try later.",
+                "Batch daemon cannot fork.", "Communication time out.", "Failed in sending the request."))],
     "flux": ["flux-batch: ERROR: Unable to connect to Flux: broker socket: No such file or directory", "",
-             "flux-batch: ERROR: lost connection to broker", "flux-batch: ERROR: [Errno 110] Connection timed out"],
+             "flux-batch: ERROR: lost connection to broker", "flux-batch: ERROR: [Errno 110] Connection timed out",
+             "flux-batch: ERROR: Lost connection to Flux"],
 }  # fmt: skip
 """What they say where the job may be in the queue for all that is known."""
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from hpcbench.results.summary import Summary
 from hpcbench.study.convergence import read_statuses
 from hpcbench.study.definition import Study
 from hpcbench.study.epoch_comparison import compare
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.rates import Rate
 from hpcbench.study.results import Row, read_rows
-from hpcbench.study.run_status import RunStatus
 from tests.hpcbench.study.conftest import FakeLauncher, make
 
 EPOCHS = 30
@@ -49,9 +47,7 @@ def test_one_that_diverges_before_the_first_epoch_ends_counts_too(rows: dict[str
     assert [each.above for each in at_once.epoch_runs] == [EPOCHS]
 
 
-def test_where_runs_end_by_steps_the_epochs_of_those_that_missed_count(rows: dict[str, Row]) -> None:
-    by_steps = replace(rows["adamw"], max_epochs=0)
-    assert [run.above for run in by_steps.epoch_runs] == [1] * 5
-    summary = Summary("cosmoflow", "", "smoke", status="target_not_reached", cause="steps", epochs=12)
-    missed = (by_steps.runs[0][0], RunStatus("missed", summary=summary))
-    assert [run.above for run in replace(by_steps, runs=[*by_steps.runs, missed]).epoch_runs] == [12] * 6
+def test_where_runs_end_by_steps_it_counts_with_the_epochs_of_so_many(rows: dict[str, Row]) -> None:
+    """An epoch is 4,096 samples, which are 128 steps at batch 32."""
+    by_steps = replace(rows["adamw"], max_steps=320)
+    assert [run.above for run in by_steps.epoch_runs] == [2.5] * 5

@@ -171,7 +171,10 @@ def test_runs_that_missed_the_target_move_nothing() -> None:
         without.append(fit_epochs([run for run in runs if run.reached]))
     assert 54 < np.median([fit.b_crit for fit in fits]) < 66
     assert np.median([fit.b_crit for fit in without]) > 66
-    assert all("did not reach the target, and count as more epochs than they were allowed" in fit.note for fit in fits)
+    assert all(
+        "did not reach the target, and are treated as needing more epochs than they were allowed" in fit.note
+        for fit in fits
+    )
 
 
 def test_evaluations_after_whole_epochs_move_nothing() -> None:

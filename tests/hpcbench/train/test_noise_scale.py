@@ -225,9 +225,7 @@ def test_sharded_gradients_are_refused() -> None:
     config.train.noise_scale_every = 3
     check_noise_scale(config, 2)
     config.parallel.shard_states = True
-    with pytest.raises(
-        InputError, match=r"train.noise_scale_every \(3\) needs whole parameters; set it 0"
-    ):
+    with pytest.raises(InputError, match=r"train.noise_scale_every \(3\) needs whole parameters; set it 0"):
         check_noise_scale(config, 2)
 
 

@@ -61,7 +61,7 @@ def test_killed_at_any_instant_and_run_again(tmp_path: Path, rounds: int) -> Non
     found = outcomes(destination)
     assert all(found[pid] in ("killed", "done") for pid in killed)
     for pid in killed:
-        assert found[pid] == "done" or f"pid {pid}; going on from what it left" in heard + error
+        assert found[pid] == "done" or f"pid {pid}; continuing from what it left" in heard + error
     assert report(tmp_path / "report.json")["files_present"] > 0
 
 
@@ -92,7 +92,7 @@ def test_a_rank_killed_at_any_instant_of_an_exchange(tmp_path: Path, mpiexec: st
             expect_sound(node, source)
     code, _, error = run([*command, "--report", tmp_path / "report.json"])
     assert code == 0, error
-    assert f"rank {nodes.index(victim)}, pid {pid}; going on from what it left" in error
+    assert f"rank {nodes.index(victim)}, pid {pid}; continuing from what it left" in error
     for node in nodes:
         expect_copy(node, source)
         assert "" not in outcomes(node).values()

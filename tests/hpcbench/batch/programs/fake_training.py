@@ -55,7 +55,8 @@ def main(words: list[str]) -> int:
     folder = RunFolder(path)
     folder.checkpoints.mkdir(exist_ok=True)
     kept = [int(each.stem.rsplit("-", 1)[1]) for each in folder.checkpoints.glob("*.json")]
-    step = max(kept, default=0)
+    resumes = any(word.startswith("--resume") for word in words)
+    step = max(kept, default=0) if resumes else 0
     attempts = Attempts.read(path)
     own = Attempt(time.time(), time.time(), step, step)
     attempts.attempts.append(own)

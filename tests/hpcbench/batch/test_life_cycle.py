@@ -142,9 +142,7 @@ def test_a_job_that_its_scheduler_starts_again_continues(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its node died, or it was preempted: twice. A real Slurm does so in ``tests/slurm``; LSF and Flux do not."""
-    monkeypatch.setenv("FAKE_STEPS", "60")
-    run = tmp_path / "run"
-    assert machine.submit(run) == 0
+    run = submit_long_run(machine, tmp_path, monkeypatch)
     for attempt in (1, 2):
         machine.trained(run, attempt)
         machine.saved(run, 2 * attempt)
@@ -152,9 +150,8 @@ def test_a_job_that_its_scheduler_starts_again_continues(
     assert machine.ended(run).state == "done", machine.log(run)
     assert {hold.job_id for hold in read_holds(run)} == {"1"}
     assert not machine.together()
-    first_steps = [attempt.first_step for attempt in Attempts.read(run).attempts]
-    assert len(first_steps) == len(read_lines(machine.state / "trainings")) == 3
-    assert 0 == first_steps[0] < first_steps[1] < first_steps[2]
+    first, second, third = first_steps(machine, run)
+    assert 0 == first < second < third
 
 
 @pytest.mark.slow
@@ -163,10 +160,9 @@ def test_a_job_that_died_with_its_node_is_failed_and_its_folder_free(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the page says then: submit the script of the folder again."""
-    monkeypatch.setenv("FAKE_STEPS", "60")
-    run = tmp_path / "run"
-    assert machine.submit(run) == 0
+    run = submit_long_run(machine, tmp_path, monkeypatch)
     machine.trained(run, 1)
+    machine.saved(run, 2)
     machine.lose_node(1, restarts=False)
     assert machine.ended(run).state == "failed", machine.log(run)
     submit = {"lsf": ["bsub"], "flux": ["flux", "batch", "job.sh"]}[machine.kind]
@@ -174,7 +170,23 @@ def test_a_job_that_died_with_its_node_is_failed_and_its_folder_free(
         subprocess.run(submit, stdin=text, cwd=run, check=True, capture_output=True)
     machine.wait_for(run / "holds" / "2.end", run)
     assert machine.wait(run, "done").state == "done", machine.log(run)
-    assert len(read_lines(machine.state / "trainings")) == 2
+    first, second = first_steps(machine, run)
+    assert 0 == first < second
+
+
+def submit_long_run(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Submit a run of six seconds; its folder."""
+    monkeypatch.setenv("FAKE_STEPS", "60")
+    run = folder / "run"
+    assert machine.submit(run) == 0
+    return run
+
+
+def first_steps(machine: Machine, run: Path) -> list[int]:
+    """The step from which each training of a run started."""
+    found = [attempt.first_step for attempt in Attempts.read(run).attempts]
+    assert len(found) == len(read_lines(machine.state / "trainings"))
+    return found
 
 
 @pytest.mark.slow

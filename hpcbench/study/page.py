@@ -25,7 +25,7 @@ from hpcbench.study.findings import findings
 from hpcbench.study.fit import EpochFit, fit_epochs
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.layer_plots import layers
-from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed, series
+from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed, series, series_to_fit
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.seed_spread import spread_interval
 from hpcbench.study.series_comparison import SeriesComparison, compare_series, comparison_cells, comparison_lines
@@ -78,15 +78,12 @@ def figures(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit], cur
 
 
 def fit_series(rows: Sequence[Row]) -> dict[str, EpochFit]:
-    """The fit of every series that reached the target at three batches or more.
-
-    Runs with borrowed recipes do not count as observations.
-    """
-    fits = {}
-    for label, members in series([row for row in rows if not row.point.source]).items():
-        if sum(bool(row.epochs) for row in members) >= LEAST_BATCHES:
-            fits[label] = fit_epochs([run for row in members for run in row.epoch_runs])
-    return fits
+    """The fit of every series that reached the target at three batches or more."""
+    return {
+        label: fit_epochs([run for row in members for run in row.epoch_runs])
+        for label, (members, reached) in series_to_fit(rows).items()
+        if reached >= LEAST_BATCHES
+    }
 
 
 def fit_cells(fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums]) -> list[dict[str, str]]:

@@ -156,6 +156,12 @@ def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
+def series_to_fit(rows: Sequence[Row]) -> dict[str, tuple[list[Row], int]]:
+    """Rows of each series, and at how many of them runs reached the target; borrowed recipes are no observations."""
+    own = series([row for row in rows if not row.point.source])
+    return {label: (members, sum(bool(row.epochs) for row in members)) for label, members in own.items()}
+
+
 def runs_needed(values: list[float], step: float) -> int | None:
     """Runs whose mean has a standard error of 5 %, at this spread; evaluations are ``step`` epochs apart.
 

@@ -22,7 +22,7 @@ from hpcbench.study.plan import (
     row_search,
     searches,
 )
-from hpcbench.study.results import Row, runs_needed, series
+from hpcbench.study.results import Row, runs_needed, series_to_fit
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.schedule_notes import schedule_notes
 from hpcbench.study.search_notes import rates_tried, search_notes
@@ -135,12 +135,12 @@ def early_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def no_fit_notes(rows: Sequence[Row]) -> list[str]:
-    """Which series have no fit, and why; those with borrowed recipes never have one."""
-    found = []
-    for label, members in series([row for row in rows if not row.point.source]).items():
-        reached = sum(bool(row.epochs) for row in members)
-        if reached < LEAST_BATCHES:
-            found.append(f"{label} ({units.counted(reached, 'batch', 'batches')})")
+    """Which series have no fit, and why."""
+    found = [
+        f"{label} ({units.counted(reached, 'batch', 'batches')})"
+        for label, (_, reached) in series_to_fit(rows).items()
+        if reached < LEAST_BATCHES
+    ]
     if not found:
         return []
     return [f"No fit for {', '.join(found)}: it takes {LEAST_BATCHES} batches at which runs reached the target."]

@@ -38,15 +38,15 @@ PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal that a process gets when its parent ends. None of a test that failed goes on for ever."""
 
 
-class Call:
-    """What a client has said so far. It may be stopped or killed in the middle of it, while others are served."""
+class Request:
+    """What a client has sent so far. It may be stopped or killed before it has sent all, while others are served."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.files = array.array("i")
         self.content = b""
 
-    def hear(self) -> bool:
+    def receive(self) -> bool:
         """Read what has arrived; whether that is all. Raises ``EOFError`` if nothing more will come."""
         content, found, _, _ = self.connection.recvmsg(CHUNK, socket.CMSG_SPACE(253 * 4))
         for _level, _kind, numbers in found:
@@ -58,8 +58,8 @@ class Call:
         return len(head) == LENGTH and len(self.content) == LENGTH + int.from_bytes(head, "big")
 
     @property
-    def request(self) -> dict[str, Any]:
-        """What it asks for."""
+    def wanted(self) -> dict[str, Any]:
+        """The program that it asks for: words, files, folder and variables."""
         found: dict[str, Any] = json.loads(self.content[LENGTH:])
         return found
 
@@ -76,7 +76,7 @@ class Server:
         self.selector = selectors.DefaultSelector()
         self.listener = listener
         self.selector.register(listener, selectors.EVENT_READ, self.accept)
-        self.calls: set[Call] = set()
+        self.pending: set[Request] = set()
         self.request: dict[str, Any] | None = None
 
     def serve(self) -> dict[str, Any] | None:
@@ -91,47 +91,47 @@ class Server:
         return self.request
 
     def accept(self) -> None:
-        """A client, which has yet to say what it wants."""
-        call = Call(self.listener.accept()[0])
-        self.calls.add(call)
-        self.selector.register(call.connection, selectors.EVENT_READ, lambda: self.hear(call))
+        """A client, whose request has yet to arrive."""
+        request = Request(self.listener.accept()[0])
+        self.pending.add(request)
+        self.selector.register(request.connection, selectors.EVENT_READ, lambda: self.receive(request))
 
-    def hear(self, call: Call) -> None:
+    def receive(self, request: Request) -> None:
         """Fork a process for a client that has sent its whole request."""
         try:
-            if not call.hear():
+            if not request.receive():
                 return
         except (OSError, EOFError):  # it was killed before
-            self.forget(call)
-            call.connection.close()
-            call.close_files()
+            self.forget(request)
+            request.connection.close()
+            request.close_files()
             return
-        self.forget(call)
+        self.forget(request)
         process = os.fork()
         if process == 0:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             self.close()
-            call.connection.close()
-            self.request = call.request
-            _become(self.request, list(call.files))
+            request.connection.close()
+            self.request = request.wanted
+            _become(self.request, list(request.files))
             return
-        call.close_files()
-        handle, connection = os.pidfd_open(process), call.connection
+        request.close_files()
+        handle, connection = os.pidfd_open(process), request.connection
         self.selector.register(handle, selectors.EVENT_READ, lambda: self.ended(process, handle, connection))
         self.selector.register(connection, selectors.EVENT_READ, lambda: self.left(process, connection))
         with contextlib.suppress(OSError):  # it is gone, and ``left`` will be told
             connection.sendall(b"%d\n" % process)
 
-    def forget(self, call: Call) -> None:
+    def forget(self, request: Request) -> None:
         """Stop listening to a client."""
-        self.selector.unregister(call.connection)
-        self.calls.remove(call)
+        self.selector.unregister(request.connection)
+        self.pending.remove(request)
 
     def close(self) -> None:
         """Close what is the server's alone, in a process that is not the server."""
         self.selector.close()
         self.listener.close()
-        for other in self.calls:
+        for other in self.pending:
             other.connection.close()
             other.close_files()
 

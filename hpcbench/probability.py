@@ -56,4 +56,21 @@ def f_tail(value: Any, above: Any, below: Any) -> Any:
 
 def noncentral_f_tail(value: Any, above: Any, below: Any, noncentrality: Any) -> Any:
     """Upper tail of the noncentral F, to within 1e-9 of one."""
-    return 1 - special.ncfdtr(above, below, noncentrality, value)
+    below_value = special.ncfdtr(above, below, noncentrality, value)
+    lost = np.isnan(below_value)  # its series may not converge where the noncentrality is large
+    if np.any(lost):
+        summed = np.vectorize(_noncentral_f_sum, otypes=[float])(value, above, below, noncentrality)
+        below_value = np.where(lost, summed, below_value)
+    return 1 - below_value
+
+
+def _noncentral_f_sum(value: float, above: float, below: float, noncentrality: float) -> float:
+    """Chance of at most ``value``: a sum with Poisson weights, up to twelve standard deviations from the mean."""
+    mean = noncentrality / 2
+    if not (mean > 0 and math.isfinite(mean + value)):
+        return math.nan
+    reach = 12 * math.sqrt(mean) + 40
+    terms = np.arange(max(0, math.floor(mean - reach)), math.ceil(mean + reach))
+    weights = np.exp(terms * math.log(mean) - mean - special.gammaln(terms + 1))
+    part = above * value / (above * value + below)
+    return float(np.sum(weights * special.betainc(above / 2 + terms, below / 2, part)))

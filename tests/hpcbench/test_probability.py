@@ -32,6 +32,7 @@ def test_chi_squared(chance: float, freedom: int, value: float) -> None:
 
 @pytest.mark.filterwarnings("ignore:Error in function cdf")  # of a series in ``scipy.stats`` that does not converge
 @given(st.floats(0.001, 0.999), st.integers(1, 500), st.integers(1, 500), VALUES, st.floats(0.01, 1e4))
+@example(0.5, 1, 1, 0.1875, 1328.0)  # where ``scipy.special.ncfdtr`` gives up
 def test_f(chance: float, above: int, below: int, value: float, noncentrality: float) -> None:
     assert d.f_quantile(chance, above, below) == pytest.approx(stats.f.ppf(chance, above, below), rel=1e-6)
     assert d.f_tail(value, above, below) == pytest.approx(stats.f.sf(value, above, below), rel=1e-9, abs=1e-300)
@@ -39,6 +40,14 @@ def test_f(chance: float, above: int, below: int, value: float, noncentrality: f
     assert d.noncentral_f_tail(value, above, below, noncentrality) == pytest.approx(expected, abs=1e-9)
     central = d.noncentral_f_tail(value, above, below, 0.0)  # where ``scipy.stats`` may return less than zero
     assert central == pytest.approx(stats.f.sf(value, above, below), abs=1e-9)
+
+
+@given(st.integers(1, 500), st.integers(1, 500), VALUES, st.floats(0.01, 1e4))
+def test_the_sum_for_what_is_lost_is_right_everywhere(
+    above: int, below: int, value: float, noncentrality: float
+) -> None:
+    found = 1 - d._noncentral_f_sum(value, above, below, noncentrality)
+    assert found == pytest.approx(d.noncentral_f_tail(value, above, below, noncentrality), abs=1e-8)
 
 
 def test_arrays_are_broadcast_and_freedom_may_be_infinite() -> None:

@@ -6,7 +6,8 @@ import argparse
 import math
 from pathlib import Path
 
-from hpcbench.cli.arguments import Parser, Subcommand, run_subcommand
+from hpcbench.application import find_application
+from hpcbench.cli.arguments import Parser, Subcommand, resolve_arguments, run_subcommand
 
 HELP = "start an application of your own, or wrap a model and a dataset"
 DESCRIPTION = """\
@@ -41,6 +42,16 @@ A torch.nn.Module, a function that makes the training and validation sets of a f
 
 A Hugging Face datasets.Dataset after with_format("torch") is such a set; --keys names two
 entries of its samples. docs/your-own-model.md says what is used of each, and what is refused.
+"""
+
+SHAPES_DESCRIPTION = """\
+Read the first sample of a dataset, and write its shapes into the application's package, as the
+module `shapes`. With it `--train.compile true` compiles on made-up samples before the clock
+starts, not on the clock in the first steps, and `hpcbench plan` needs no dataset.
+
+  hpcbench app shapes plain_tones --data.root data/tones
+
+What the package has already is not overwritten. If settings change the shapes, edit the file.
 """
 
 MOST_TARGET = 1e9
@@ -125,8 +136,27 @@ def wrap(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     )  # fmt: skip
     print(f"wrote {folder}. Next:\n")
     print(f"  pip install --no-deps --editable {folder}")
+    print(f"  hpcbench app shapes {args.name} --data.root DIR")
     print(f"  hpcbench train {args.name} --data.root DIR\n")
     print(f"{folder / 'src' / args.name / 'configs' / 'smoke.yaml'} holds optimizer, batch and target.")
+    return 0
+
+
+def add_shapes_arguments(parser: Parser) -> None:
+    """Options of ``shapes``."""
+    parser.add_argument("app", metavar="APP", help="application; `hpcbench apps` lists them")
+    parser.add_argument("--preset", help="smoke, laptop, node, mlperf, ... (default: smoke)")
+    parser.add_argument(
+        "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
+    )
+
+
+def shapes(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Write the module and say where it is."""
+    application = find_application(args.app)
+    from hpcbench.skeleton.shapes_file import write_shapes_file
+
+    print(f"wrote {write_shapes_file(application, resolve_arguments(application, args, overrides, 'data'))}")
     return 0
 
 
@@ -135,5 +165,8 @@ SUBCOMMANDS = (
         "wrap", "wrap a model and a dataset", WRAP_DESCRIPTION, add_wrap_arguments, wrap, takes_settings=False
     ),
     Subcommand("new", "write the package of a new one", DESCRIPTION, add_new_arguments, new, takes_settings=False),
+    Subcommand(
+        "shapes", "write the shapes of a batch, from a dataset", SHAPES_DESCRIPTION, add_shapes_arguments, shapes
+    ),
 )  # fmt: skip
 run_with_overrides = run_subcommand

@@ -27,8 +27,8 @@ def shapes_of_sample(application: Application, config: RunConfig, samples: int) 
     """
     if not config.data.root:
         raise InputError(
-            f"{application.name} does not tell the shapes of a batch, which counting needs; set --data.root DIR, to "
-            f"take them from its first sample, or add batch_shapes(config, samples) in {application.package}.shapes"
+            f"{application.name} has no module 'shapes', so its shapes are taken from a sample; set --data.root DIR, "
+            f"or write the module, by hand or with `hpcbench app shapes {application.name} --data.root DIR`"
         )
     one = first_sample(application, settings_key(config, GROUPS))
     return tuple(part.new_empty((samples, *part.shape[1:])) for part in one)  # type: ignore[return-value]

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench import phase_names
 from hpcbench.results import style, units
-from hpcbench.results.attempts import Attempts
+from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.rank_phases import RankPhase, rank_name, run_phases
 from hpcbench.results.records import Run
 
@@ -64,11 +64,14 @@ def _of_rank_0(run: Run) -> dict[str, Any]:
 def _over_ranks(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -> dict[str, Any]:
     walls = [float(row["run_wall_s"]) for row in rows]
     wall_s, slowest = whole_seconds(run), max(range(len(rows)), key=walls.__getitem__)
-    phases = [phase for phase in run_phases(rows) if phase.name != "finalize"]  # it has only begun, see ``_left_out``
-    lines = [
-        _line(run, phase.name, phase.median_s, phase.median_s / wall_s) | _slowest(phase)
+    phases = [phase for phase in run_phases(rows) if phase.name != "finalize"]
+    lines = {
+        phase.name: _line(run, phase.name, phase.median_s, phase.median_s / wall_s) | _slowest(phase)
         for phase in phases
-    ]  # fmt: skip
+    }  # fmt: skip
+    counted = attempts_of_ranks(attempts, len(rows))
+    if attempts.attempts:
+        lines["finalize"] = _finalize(run, rows[0], attempts.attempts[counted.start : counted.stop])
     kinds = [
         {"name": kind.label, "seconds": f"{kind.median_s:,.3f}", "words": kind.sentence} | _slowest(kind)
         for phase in phases
@@ -83,11 +86,18 @@ def _over_ranks(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts)
     ]
     return {
         "several": True,
-        "lines": lines,
+        "lines": [lines[name] for name in phase_names.BY_NAME if name in lines],
         "kinds": kinds,
         "foot": foot,
         "notes": notes + _left_out(run, rows, attempts),
     }
+
+
+def _finalize(run: Run, row: Mapping[str, Any], attempts: Sequence[Attempt]) -> Line:
+    """The line of ``finalize`` in ``attempts``, of rank 0 with its ``row``, which alone continues with it."""
+    seconds = sum(each.phases_s.get("finalize", 0.0) for each in attempts)
+    line = _line(run, "finalize", seconds, math.nan)
+    return line | {"seconds": "", "share": "", "slowest": line["seconds"], "rank": f"{rank_name(row)}, alone"}
 
 
 def _left_out(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -> list[str]:
@@ -104,7 +114,7 @@ def _left_out(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -
     after_s = sum(attempts.attempts[each].wall_s for each in counted) - float(rows[0]["run_wall_s"])
     if attempts.attempts and after_s > 0:
         alone = "" if run.summary.status == "aborted" else ", in which it computed baselines and drew plots,"
-        said.append(f"The last {units.duration(after_s)} of rank 0{alone} are not in the figures of the ranks.")
+        said.append(f"The last {units.duration(after_s)} of rank 0{alone} are not in the wall time of this table.")
     return said
 
 

@@ -107,7 +107,8 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
         run.console.say(f"compiled the optimizer's loops in {seconds:.1f} s")
     if is_due(run.config, run.device) and not run.log.is_finished:
         took = warm_up(run, data, trainer.step)
-        run.console.say("not warmed up" if took is None else f"compiled and warmed up in {took:.1f} s")
+        lacks = f"not warmed up: {run.application.name} has no module `shapes`, which `hpcbench app shapes` writes"
+        run.console.say(lacks if took is None else f"compiled and warmed up in {took:.1f} s")
     timer = run.phases.timer
     timer.add("init", timer.other())
     run.log.init_stop()

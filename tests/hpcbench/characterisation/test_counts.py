@@ -86,5 +86,5 @@ def test_samples_that_ranks_share_have_halos() -> None:
 def test_an_application_without_shapes_cannot_be_counted() -> None:
     nameless = replace(find_application("cosmoflow"), package="tests.hpcbench.characterisation")
     config = resolve(find_application("cosmoflow"), "smoke")
-    with pytest.raises(InputError, match="does not tell the shapes of a batch, which counting needs; set --data"):
+    with pytest.raises(InputError, match="has no module 'shapes', so its shapes are taken from a sample; set --data"):
         shapes(nameless, config, 1)

@@ -311,7 +311,7 @@ def test_an_application_without_the_parts() -> None:
     assert plans.refused == {MeshShape(1, (2,)): "cosmoflow has no module `parallel` that splits its model"}
     bare = Application("bare", "Nothing", "bare", "hpcbench.config")
     with pytest.raises(
-        InputError, match=r"bare does not tell the shapes of a batch.*; set --data\.root DIR, .* or add batch_shapes"
+        InputError, match=r"bare has no module 'shapes'.*; set --data\.root DIR, or write .*`hpcbench app shapes bare"
     ):
         plan_meshes(bare, configured(COSMOFLOW, "smoke"), Machine(1, 2))
 

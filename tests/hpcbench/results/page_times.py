@@ -57,7 +57,10 @@ def phases(t: Tables) -> Claims:
             claims |= slowest(t, f"message-table/{label}", seconds)
     late = units.duration(t.wall_s - wall[0])
     doing = "" if t.aborted else ", in which it computed baselines and drew plots,"
-    claims["how-fast/note 2"] = f"The last {late} of rank 0{doing} are not in the figures of the ranks."
+    claims["how-fast/note 2"] = f"The last {late} of rank 0{doing} are not in the wall time of this table."
+    finalize_s = sum(each["phases_s"]["finalize"] for each in t.attempts)
+    claims["phase-table/finalize/slowest s"] = f"{finalize_s:,.3f}"
+    claims["phase-table/finalize/slowest rank"] = f"rank {t.ranks['rank'][0]} on {t.ranks['node'][0]}, alone"
     return claims | clock_of(t)
 
 

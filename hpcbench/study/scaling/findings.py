@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from hpcbench.phase_names import STEP_PARTS
@@ -170,6 +171,7 @@ def notes(content: Content) -> list[str]:
         "Figures are medians over repeats; spread: largest minus smallest over the median. Shares of a step are those "
         "of the mean over ranks. The slowest rank may be another one in each column."
     )
+    found += slowest_ranks(content.rows)
     if any(run.cpu_used for row in content.rows for run in row.runs):
         found.append("CPU use: cores kept busy over compute threads, the mean over ranks; lowest: of any rank.")
     if all(run.peak_flops is None for row in content.rows for run in row.runs):
@@ -186,6 +188,18 @@ def notes(content: Content) -> list[str]:
     if any(each.extrapolated for members in content.solutions.values() for each in members):
         found.append("* The batch lies outside of those of the convergence study: its epochs are extrapolated.")
     return [*found, *content.notes]
+
+
+def slowest_ranks(rows: Sequence[PointResult]) -> list[str]:
+    """Which rank had the longest step on each size with several ranks: in the most repeats, if not in all."""
+    found = []
+    for row in rows:
+        named = Counter(run.slowest_rank for run in row.runs if run.slowest_rank)
+        for name, count in named.most_common(1):
+            part = "" if count == len(row.runs) else f", in {count} of {units.counted(len(row.runs), 'repeat')}"
+            variant = f" with {row.variant}" if row.variant else ""
+            found.append(f"{units.counted(row.nodes, 'node')}{variant}: {name}{part}")
+    return [f"The longest steps were those of: {'; '.join(found)}."] if found else []
 
 
 def _fraction(value: float) -> str:

@@ -32,6 +32,8 @@ class RepeatResult:
     """The same and the ``wall`` time of a step, each as the median over ranks."""
     step_slowest_s: Mapping[str, float] = field(default_factory=dict)
     """The same, each for the rank on which it took longest."""
+    slowest_rank: str = ""
+    """The rank with the longest step, as ``rank 3 on node17``; empty with one rank."""
     init_s: float = 0.0
     """Seconds from the start of the process to run_start, on rank 0."""
     staging_s: float | None = None

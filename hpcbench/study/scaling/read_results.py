@@ -14,6 +14,7 @@ import pandas as pd
 from hpcbench.batch.job_energy import JobEnergy
 from hpcbench.phase_names import STEP_PHASES
 from hpcbench.results.machine_use import no_counter
+from hpcbench.results.rank_phases import rank_name
 from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.run_status import RunStatus, Status
@@ -114,6 +115,7 @@ def read_repeat(
         step_s=step_seconds(steps),
         step_median_s=step_over_ranks(steps, np.median),
         step_slowest_s=step_over_ranks(steps, np.max),
+        slowest_rank=rank_name(ranks.iloc[int(steps["wall"].argmax())].to_dict()) if len(ranks) > 1 else "",
         init_s=max(s.phases_s["init"] for s in summaries),
         **staging_figures([run[2] for run in each if run[2] is not None]),
         evaluation_s=of_one(summaries, "evaluation", [s.evaluations for s in summaries]),

@@ -22,7 +22,7 @@ Figures = tuple[Summary, pd.DataFrame, Record | None]
 """The figures of a run: its summary, its ranks, and its staging report if there is one."""
 TEXTS = ("node", "device_note")
 """Columns of ``ranks.csv`` that are read and are not numbers."""
-NUMBERS = ("steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_flops", "device_busy_s",
+NUMBERS = ("rank", "steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_flops", "device_busy_s",
            "device_sampled_s", *(f"{name}_s" for name in STEP_PHASES))  # fmt: skip
 """Columns that are numbers."""
 COLUMN_TYPES: dict[Hashable, Any] = {

@@ -190,3 +190,13 @@ def test_extrapolated_batches_are_starred_and_explained() -> None:
     content = replace(PLAIN, solutions={"": [solved(1, 10.0, extrapolated=True)]})
     assert "* The batch lies outside of those of the convergence study: its epochs are extrapolated." in notes(content)
     assert not any("extrapolated" in line for line in notes(PLAIN))
+
+
+def test_the_slowest_rank_of_each_size_is_named() -> None:
+    names = ["rank 3 on n2", "rank 0 on n1", "rank 3 on n2"]
+    first = PLAIN.rows[0]
+    runs = [replace(first.runs[0], slowest_rank=name) for name in names]
+    rows = [replace(first, nodes=1, runs=[first.runs[0]]), replace(first, nodes=2, runs=runs[:1])]
+    assert not [each for each in notes(replace(PLAIN, rows=rows[:1])) if "longest steps" in each]
+    said = notes(replace(PLAIN, rows=[*rows, replace(first, nodes=4, runs=runs)]))
+    assert "The longest steps were those of: 2 nodes: rank 3 on n2; 4 nodes: rank 3 on n2, in 2 of 3 repeats." in said

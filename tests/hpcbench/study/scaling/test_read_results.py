@@ -143,7 +143,7 @@ def test_the_median_and_the_slowest_rank_of_each_part_of_a_step(tmp_path: Path) 
     steps = table["steps"]
     table["compute_s"], table["waiting_s"] = steps * [0.001, 0.002, 0.006], steps * [0.005, 0.004, 0.0]
     table["wall_s"] = steps * 0.01
-    table.loc[0, "wall_s"] = steps[0] * 0.012
+    table.loc[1, "wall_s"] = steps[1] * 0.012
     folder.write_ranks(table.to_dict("records"))
     found = read_repeat([folder.path], timed=False)
     same = {name: STEP[name] for name in ("input_wait", "communication", "optimizer")}
@@ -153,6 +153,9 @@ def test_the_median_and_the_slowest_rank_of_each_part_of_a_step(tmp_path: Path) 
     assert found.step_slowest_s == pytest.approx(
         same | {"compute": 0.006, "waiting": 0.005, "other": 0.003, "wall": 0.012}
     )
+    assert found.slowest_rank == "rank 1 on nid1"
+    write_run(tmp_path / "alone", hosts=("nid1",), ranks_per_node=1)
+    assert read_repeat([tmp_path / "alone"], timed=False).slowest_rank == ""
 
 
 def test_the_figures_of_a_run(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ What every script promises, on every scheduler (tests check each promise):
    checkpoint. A cancelled run is not, even if it is cancelled while the script waits for the scheduler.
 6. What was staged to a node is removed from it, including the Python environment (``--bring-environment``).
 7. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as for every command.
-   A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once; if the runs
-   have nodes of their own, it starts the ranks of each run as a step of the job.
+   A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once, and this
+   process checks the job; if the runs have nodes of their own, it starts the ranks of each run as a step of the job,
+   and these check.
 8. No text of a user reaches the shell unquoted. In the node-local path and the environment ``$NAME`` is replaced, and
    nothing else.
 """
@@ -190,15 +191,8 @@ def training(job: Job, scheduler: Scheduler) -> list[str]:
         if job.packed.launchers:
             stage = ' --local-path "$local_path"' if job.stages else ""
             return [title, "status=0", f'{limit}"${{hpcbench[@]}}" study execute "$run"{stage} || status=$?']
-        asked = f"--ranks 1 --nodes 1 --cores {job.cores_per_rank} --gpus {job.gpus_per_rank}"
-        return [
-            title,
-            "status=0",
-            f'"${{launch[@]}}" "${{hpcbench[@]}}" doctor --job {asked} || status=$?',
-            'if [ "$status" -eq 0 ]; then',
-            f'    {limit}"${{launch[@]}}" "${{hpcbench[@]}}" study execute "$run" || status=$?',
-            "fi",
-        ]
+        execute = f'{limit}"${{launch[@]}}" "${{hpcbench[@]}}" study execute "$run"'
+        return [title, "status=0", f"{execute} {asked_for(job)} || status=$?"]
     command = f'{limit}"${{launch[@]}}" "${{hpcbench[@]}}" train'
     return [
         title,

@@ -9,6 +9,7 @@ from typing import Any
 from hpcbench.application import installed
 from hpcbench.cli import study_convergence, study_gains, study_scaling
 from hpcbench.cli.arguments import Parser, Subcommand, run_subcommand
+from staging.cli import said_once
 from staging.errors import InputError
 
 HELP = "run a matrix of trainings: convergence against batch, speed against nodes"
@@ -93,6 +94,8 @@ def add_job_folder(parser: Parser) -> None:
     """The folder of a job."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a job: STUDY/jobs/NUMBER")
     parser.add_argument("--local-path", metavar="DIR", help="node-local folder that the runs stage to")
+    parser.add_argument("--check-job", metavar="ranks=1,...", help="check first that the job got its nodes, cores, "
+                        "gpus, and end if not, as `hpcbench train --check-job` does (what job scripts do)")  # fmt: skip
 
 
 def add_resume_arguments(parser: Parser) -> None:
@@ -141,9 +144,13 @@ def cancel(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 def execute(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Make the runs that a job packs."""
+    from hpcbench.cli.train import asked_for
     from hpcbench.study.execute import execute as make_packed_runs
 
-    return make_packed_runs(args.folder, args.local_path)
+    asked = said_once(lambda: asked_for(args.check_job))
+    if asked is not None and asked.ranks != 1:
+        raise InputError(f"--check-job ranks ({asked.ranks}) must be 1: one process makes the packed runs of a job")
+    return make_packed_runs(args.folder, args.local_path, asked)
 
 
 def report(args: argparse.Namespace, overrides: dict[str, str]) -> int:

@@ -2,7 +2,8 @@
 
 Each rank reports what it sees, and a pure function decides from all the reports what is wrong. If a rank does not
 answer, the check ends after ``MEET_S`` instead of using up the job's time. ``hpcbench doctor --job`` checks with
-processes of its own, ``hpcbench train --check-job`` with those that then train.
+processes of its own, ``hpcbench train --check-job`` with those that then train, and ``hpcbench study execute
+--check-job`` with the one process that then makes the packed runs of a job.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -119,6 +120,14 @@ def check_job(asked: Asked, environ: Mapping[str, str]) -> None:
         group.close()
 
 
+def check_alone(asked: Asked, environ: Mapping[str, str], count_gpus: Callable[[], int]) -> None:
+    """Check with this process, the only rank of its job, and report, without torch.
+
+    Raises ``Aborted`` if something is wrong. ``check_ranks`` comes before.
+    """
+    conclude(judge(asked, [look(asked, detect(environ), environ, count_gpus() if asked.gpus else 0)]))
+
+
 def check_ranks(asked: Asked, launch: Launch) -> None:
     """Raise ``InputError`` if the launcher reports a different number of ranks than was asked for."""
     if launch.world_size == asked.ranks:
@@ -138,7 +147,12 @@ def check_group(asked: Asked, group: Group, environ: Mapping[str, str]) -> None:
     group.barrier()
     everyone = group.all_gather_object((found, time.time()))
     verdict = judge(asked, [Seen(**{**vars(each), "clock_s": clock}) for each, clock in everyone])
-    if group.is_main:
+    conclude(verdict, speaks=group.is_main)
+
+
+def conclude(verdict: Verdict, *, speaks: bool = True) -> None:
+    """Report, if this rank speaks. Raises ``Aborted`` if something is wrong."""
+    if speaks:
         tell(verdict)
     if verdict.wrong:
         error = Aborted(verdict.wrong[0], ABORTED, everywhere=True)

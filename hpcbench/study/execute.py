@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hpcbench.batch.packed_runs import PackedRuns, packed_runs
 from hpcbench.exits import ABORTED, BAD_INPUT, DONE
+from hpcbench.measure.job_check import Asked, check_alone
 from hpcbench.results.run_folder import CRASH
 from hpcbench.study.folder import StudyFolder, take
 from hpcbench.study.local_runs import GRACE_S, LocalLauncher, LocalRuns
@@ -24,10 +25,11 @@ from staging.errors import InputError
 from staging.ranks.signals import warning_time
 
 
-def execute(job_folder: Path, local_path: str | None = None) -> int:
+def execute(job_folder: Path, local_path: str | None = None, asked: Asked | None = None) -> int:
     """Make the runs that are left of the job in this folder; returns 1 if one of them failed or did not end.
 
-    They stage to ``local_path`` on their nodes, if it is given.
+    They stage to ``local_path`` on their nodes, if it is given. If ``asked`` is given, this process first checks that
+    the job got that (``hpcbench.measure.job_check``), and writes nothing before.
 
     Raises ``Aborted`` (128+n) for signal n, after all runs have stopped, and ``InputError`` if the runs cannot be made
     or nothing but failures result; then ``crash.json`` in the folder says so, and no further attempt follows.
@@ -35,6 +37,8 @@ def execute(job_folder: Path, local_path: str | None = None) -> int:
     packed = packed_runs(job_folder)
     if packed is None:
         raise InputError(f"{job_folder} holds no job of packed runs; give a folder STUDY/jobs/NUMBER")
+    if asked is not None:
+        check_alone(replace(asked, local=local_path or ""), os.environ, lambda: len(find_devices().ids))
     folder = StudyFolder(job_folder.absolute().parents[1])
     lock = os.open(job_folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

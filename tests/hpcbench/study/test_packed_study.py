@@ -50,13 +50,15 @@ def runs_of_jobs(folder: StudyFolder) -> dict[str, list[str]]:
     return {name: list(packed.words) for name, packed in found.items() if packed is not None}
 
 
-def work(queue: Queue, job: int, launcher: object, monkeypatch: pytest.MonkeyPatch, end: str = "COMPLETED") -> int:
+def work(
+    queue: Queue, job: int, launcher: object, monkeypatch: pytest.MonkeyPatch, end: str = "COMPLETED", *options: str
+) -> int:
     """Let a job run to its end; the exit code of what its script calls."""
     path = queue.set(job, "RUNNING")
     began = len(read_holds(path)) + 1
     write_hold(path, Hold.here(str(job), began, "slurm", "", 1, 0), began)
     monkeypatch.setattr(execute, "LocalLauncher", lambda lock: launcher)
-    code = main(["study", "execute", str(path)])
+    code = main(["study", "execute", str(path), *options])
     queue.set(job, end)
     return code
 

@@ -15,6 +15,7 @@ from staging.landing.file_sink import NAME_KEPT, landing_error, refuse_outside
 from staging.landing.sinks import Landed, kept
 from staging.source.listing import UNKNOWN, Listing
 from staging.storage.destination_folder import DestinationFolder
+from staging.storage.holes import HOLE_BYTES, is_zeros
 from staging.storage.write_ways import write_at
 
 SHARED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -75,11 +76,16 @@ class SharedFiles:
         """What this rank has written, by entry."""
 
     def write(self, entry: int, start: int, data: memoryview) -> None:
-        """Write ``data`` into an entry from ``start`` on. Raises ``DataError`` for what the system refuses."""
+        """Write ``data`` into an entry from ``start`` on. Raises ``DataError`` for what the system refuses.
+
+        A few zeros are left out, as they may be the part of a hole that is in this rank's slice.
+        """
         parts = [(at, min(at - at % BLOCK_BYTES + BLOCK_BYTES, start + len(data))) for at in borders(start, len(data))]
         checksums = [crc32c(data[at - start : stop - start]) if self._checksum else 0 for at, stop in parts]
         try:
-            write_at(self._open(entry), data, start, self._destination.way)
+            descriptor = self._open(entry)
+            if len(data) >= HOLE_BYTES or not is_zeros(data):
+                write_at(descriptor, data, start, self._destination.way)
         except OSError as error:
             raise landing_error(self._destination / self._listing.names[entry], error) from error
         with self._lock:

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from staging.counters import Counters
 from staging.moving.reading import fill
-from staging.moving.streams import Piece, Stream
+from staging.moving.streams import Piece, Stream, parts
 from staging.moving.writing import PieceWriter
 from staging.source.sources import Reader, Source
 from staging.threads.adaptive_pool import are_small, run_in_threads
@@ -115,8 +115,7 @@ def blocks(piece: Piece) -> Iterator[Piece]:
     if first.is_whole or piece.bytes <= BLOCK_BYTES:
         yield piece
         return
-    for start in range(first.start, first.stop, BLOCK_BYTES):
-        stop = min(start + BLOCK_BYTES, first.stop)
+    for start, stop in parts(first.start, first.stop, BLOCK_BYTES):
         yield Piece([first._replace(start=start, stop=stop)], stop - start)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +57,14 @@ class Piece:
         return last.of is not None or last.is_last
 
 
+def parts(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    """Bytes ``start`` to ``stop`` of a file, divided at the multiples of ``size``.
+
+    Holes, and blocks that have checksums, begin at multiples of powers of two as well, so that few are divided.
+    """
+    yield from pairwise([start, *range(start - start % size + size, stop, size), stop])
+
+
 class Stream:
     """Slices, in this order, cut into pieces of at most ``piece_bytes``.
 
@@ -76,8 +85,9 @@ class Stream:
     @property
     def jobs(self) -> int:
         """How many threads may work at once: one for each whole entry, one for each piece of a cut entry."""
-        cut = self.slices.bytes[self._is_cut]
-        return len(self.slices) - len(cut) + int((-(-cut // self.piece_bytes)).sum())
+        first = self.slices.start[self._is_cut] // self.piece_bytes
+        after = -(-self.slices.stop[self._is_cut] // self.piece_bytes)
+        return len(self.slices) - len(first) + int((after - first).sum())
 
     def pieces(self) -> Iterator[Piece]:
         """The pieces in order. Each entry begins in exactly one of them; empty entries have a fragment, too."""
@@ -94,8 +104,7 @@ class Stream:
 
     def _cut(self, number: int) -> Iterator[Piece]:
         (whole,) = self._all_of(number, number + 1)
-        for start in range(whole.start, whole.stop, self.piece_bytes):
-            stop = min(start + self.piece_bytes, whole.stop)
+        for start, stop in parts(whole.start, whole.stop, self.piece_bytes):
             yield Piece([whole._replace(start=start, stop=stop)], stop - start)
 
     def _all_of(self, first: int, after: int) -> list[Fragment]:

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 CUT_BYTES = 8 << 20
 """Smaller entries are not cut."""
-ALIGN_BYTES = 1 << 20
-"""Cuts are at multiples of this, so that no block of a filesystem is written twice."""
+LEAST_ALIGN_BYTES, ALIGN_BYTES = 1 << 12, 1 << 20
+"""Cuts are at multiples of a power of two between these, so that no block of a filesystem is written twice."""
+OF_SHARE = 128
+"""Cuts are at multiples of at most this part of a run, so that runs of runs still differ by less than a twentieth."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,11 @@ def cut(
 ) -> tuple[Slices, NDArray[np.int64]]:
     """Cut large slices where ``balance.runs`` divides a group into ``parts`` runs; also the slice each came from.
 
-    ``may_cut`` says which slices may be cut. Runs of the result differ from the mean of their group by at most the
-    largest slice that is not cut, plus ``ALIGN_BYTES``.
+    ``may_cut`` says which slices may be cut; those of entries below ``CUT_BYTES`` are not. Runs of the result differ
+    from the mean of their group by at most the largest slice that is not cut, plus ``alignment`` of that mean.
     """
     sizes = slices.bytes
-    large = may_cut & (sizes >= CUT_BYTES)
+    large = may_cut & (slices.size >= CUT_BYTES)
     if parts == 1 or not large.any():
         return slices, np.arange(len(slices), dtype=np.int64)
     order = np.argsort(groups, kind="stable")
@@ -69,7 +71,8 @@ def cut(
     bounds = ((ends[firsts] - weights[firsts])[:, None] + shares).ravel()
     at = np.minimum(np.searchsorted(ends, bounds, side="right"), len(ends) - 1)
     inside = bounds - (ends[at] - weights[at])
-    places = (inside + ALIGN_BYTES // 2) // ALIGN_BYTES * ALIGN_BYTES
+    align = np.repeat(alignment(totals // parts), parts - 1)
+    places = (inside + align // 2) // align * align
     good = large[order][at] & (places > 0) & (places < weights[at])
     cuts = np.unique(np.stack([order[at[good]], places[good]]), axis=1)
     numbers = np.concatenate([np.arange(len(slices), dtype=np.int64), cuts[0]])
@@ -79,3 +82,9 @@ def cut(
     is_last = np.append(numbers[1:] != numbers[:-1], True)
     stops = np.where(is_last, slices.stop[numbers], np.append(starts[1:], 0))
     return Slices(slices.entry[numbers], starts, stops, slices.size[numbers]), numbers
+
+
+def alignment(share: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes to whose multiples a run of ``share`` bytes is cut: a power of two."""
+    wanted = np.clip(share // OF_SHARE, LEAST_ALIGN_BYTES, ALIGN_BYTES)
+    return np.left_shift(np.int64(1), np.log2(wanted).astype(np.int64))

@@ -60,7 +60,7 @@ def write_at(descriptor: int, data: memoryview, position: int, way: WriteWay) ->
         _write(descriptor, data, position, 0)
         return
     flags = RWF_DONTCACHE if way == "uncached" else 0
-    for start, stop in runs_of_data(data):
+    for start, stop in runs_of_data(data, position):
         _write(descriptor, data[start:stop], position + start, flags)
         if way == "early" and hasattr(os, "posix_fadvise"):
             # starts storing; only pages that are already stored leave the memory

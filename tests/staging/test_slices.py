@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from staging.planning.plan import Plan, make_plan
-from staging.planning.slices import ALIGN_BYTES, CUT_BYTES, Slices, cut
+from staging.planning.slices import ALIGN_BYTES, CUT_BYTES, LEAST_ALIGN_BYTES, Slices, alignment, cut
 from staging.source.listing import Listing, Names
 
 MB = 1_000_000
@@ -48,7 +48,7 @@ def test_every_byte_is_in_one_slice(sizes: list[int], parts: int, groups: list[i
         assert ranges[0][0] == 0
         assert ranges[-1][1] == size
         assert all(before[1] == after[0] for before, after in pairwise(ranges))
-        assert all(start % ALIGN_BYTES == 0 for start, _ in ranges)
+        assert all(start % LEAST_ALIGN_BYTES == 0 for start, _ in ranges)
         assert set(found.size[own]) == {size}
         if len(ranges) > 1:
             assert may_cut[entry]
@@ -59,20 +59,37 @@ def test_every_byte_is_in_one_slice(sizes: list[int], parts: int, groups: list[i
 @given(st.lists(st.integers(CUT_BYTES, 2**40), min_size=1, max_size=20), st.integers(1, 64))
 def test_runs_of_large_files_are_even(sizes: list[int], lanes: int) -> None:
     plan = plan_of(sizes, [lanes], "replicate", "direct")
-    found = np.array(read(plan))
-    assert np.abs(found - sum(sizes) / lanes).max() <= ALIGN_BYTES + 1
+    found, share = np.array(read(plan)), sum(sizes) / lanes
+    assert np.abs(found - share).max() <= max(LEAST_ALIGN_BYTES, min(ALIGN_BYTES, share / 128)) + 1
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=1))
+def test_cuts_are_fine_beside_the_share(shares: list[int]) -> None:
+    for share, found in zip(shares, alignment(np.array(shares, np.int64)).tolist(), strict=True):
+        assert found.bit_count() == 1
+        assert LEAST_ALIGN_BYTES <= found <= ALIGN_BYTES
+        assert found <= max(share / 128, LEAST_ALIGN_BYTES)
+        assert found > min(share / 256, ALIGN_BYTES / 2) - 1
 
 
 @pytest.mark.parametrize("path", ["direct", "exchange"])
 @pytest.mark.parametrize("ranks", [[3], [4], [2, 2], [4, 4], [4, 4, 4, 4]])
-@pytest.mark.parametrize("sizes", [[157 * MB, 102 * MB], [260 * MB], [10 * MB] * 3 + [900 * MB] + [1000] * 500])
+@pytest.mark.parametrize(
+    "sizes", [[157 * MB, 102 * MB], [260 * MB], [10 * MB], [10 * MB] * 3 + [900 * MB] + [1000] * 500]
+)
 def test_planned_reads_differ_by_at_most_a_twentieth(sizes: list[int], ranks: list[int], path: Any) -> None:
     found = read(plan_of(sizes, ranks, "replicate", path))
     assert len(found) == (sum(ranks) if path == "exchange" else ranks[0])
-    # where ranks read little, the megabyte to which cuts are rounded
-    assert max(found) - min(found) <= max(0.05 * sum(found) / len(found), 2 * ALIGN_BYTES)
+    assert max(found) - min(found) <= 0.05 * sum(found) / len(found)
     uncut = read(plan_of(sizes, ranks, "replicate", path, [False] * len(sizes)))
     assert max(uncut) - min(uncut) > 0.2 * sum(found) / len(found)
+
+
+@given(st.integers(CUT_BYTES, 2**36), st.integers(1, 64), st.integers(1, 64))
+def test_reads_of_one_file_differ_by_at_most_a_twentieth_or_four_cuts(size: int, nodes: int, lanes: int) -> None:
+    """Four, since a rank's run begins and ends at a cut, and so does its node's."""
+    found = read(plan_of([size], [lanes] * nodes, "replicate", "exchange"))
+    assert max(found) - min(found) <= max(0.05 * size / (nodes * lanes), 4 * LEAST_ALIGN_BYTES)
 
 
 @pytest.mark.parametrize("path", ["direct", "exchange"])

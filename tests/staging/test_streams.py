@@ -43,3 +43,21 @@ def test_neighbours_share_a_piece_as_far_as_it_holds_them() -> None:
 def test_no_entries_no_pieces() -> None:
     assert list(stream([], 10).pieces()) == []
     assert [len(piece.fragments) for piece in stream([0, 0], 10).pieces()] == [2]
+
+
+@given(st.integers(8, 60), st.integers(1, 20), st.data())
+def test_cut_slices_are_divided_at_multiples_of_a_piece_in_the_file(
+    size: int, piece_bytes: int, data: st.DataObject
+) -> None:
+    """Wherever the slice begins, so that holes and blocks of checksums are divided as rarely as in whole files."""
+    start, stop = sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2, unique=True)))
+    columns = [np.array([number], np.int64) for number in (0, start, stop, size)]
+    own = Stream(Slices(*columns), piece_bytes)
+    found = [(part.start, part.stop) for piece in own.pieces() for part in piece.fragments]
+    assert (found[0][0], found[-1][1]) == (start, stop)
+    assert all(before[1] == after[0] for before, after in pairwise(found))
+    assert all(after - before <= piece_bytes for before, after in found)
+    if stop - start > piece_bytes:
+        assert all(before % piece_bytes == 0 for before, _ in found[1:])
+        if (start, stop) != (0, size):
+            assert own.jobs == len(found)

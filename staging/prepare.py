@@ -100,9 +100,7 @@ class Prepared:
     @property
     def buffer_bytes(self) -> int:
         """The most bytes of pieces that a rank holds, for any number of nodes; a transform may also hold a file."""
-        queue, threads = self.options.queue_pieces, self.options.threads
-        pieces = queue + 2 + 2 * threads if self.options.path == "exchange" else threads * (queue + 2)
-        return pieces * self.piece_bytes
+        return pieces_of(self.options) * self.piece_bytes
 
     @property
     def is_idle(self) -> bool:
@@ -149,19 +147,24 @@ def prepare(
         options, world, places, destination, source, plan, present, bad, unchecked, make_sink, piece_bytes, turns,
         timer, counters, by_names=names is not None,
     )  # fmt: skip
-    together(world, lambda: check_memory(prepared))
+    together(world, lambda: check_memory(options, piece_bytes, places))
     return prepared
 
 
-def check_memory(prepared: Prepared) -> None:
+def pieces_of(options: StageOptions) -> int:
+    """The most pieces that a rank holds."""
+    queue, threads = options.queue_pieces, options.threads
+    return queue + 2 + 2 * threads if options.path == "exchange" else threads * (queue + 2)
+
+
+def check_memory(options: StageOptions, piece_bytes: int, places: Sequence[Place]) -> None:
     """Raise ``InputError`` if the buffers of a node's ranks exceed its available memory."""
-    ranks = min(prepared.world.place.local_size, prepared.plan.lanes)
-    need, left = prepared.buffer_bytes * ranks, available_memory()
+    lanes = min(place.local_size for place in places)
+    need, left = pieces_of(options) * piece_bytes * lanes, available_memory()
     if need > left:
-        each = f"{ranks} ranks of {prepared.options.threads} threads"
         raise InputError(
-            f"pieces of {human(prepared.piece_bytes)} for {each} take {human(need)}, and {human(left)} of memory are "
-            "left; lower --piece-bytes or --threads"
+            f"pieces of {human(piece_bytes)} for {lanes} ranks of {options.threads} threads take {human(need)}, and "
+            f"{human(left)} of memory are left; lower --piece-bytes or --threads"
         )
 
 

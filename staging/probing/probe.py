@@ -18,7 +18,7 @@ from staging.errors import DataError, InputError
 from staging.ledger.destination_lock import lock_destination
 from staging.open_source import refuse_absent
 from staging.options import StageOptions
-from staging.prepare import own_destination, settled
+from staging.prepare import check_memory, own_destination, settled
 from staging.probing.ceilings import Ceilings, Rate, write_ceilings
 from staging.probing.probe_local import crc32c_rate, create_rate, gunzip_rate, write_rates
 from staging.probing.probe_sample import Sample, take_sample
@@ -62,6 +62,8 @@ def probe(
     options = settled(options)
     destination = together(world, lambda: own_destination(options, world))
     together(world, lambda: refuse_absent(options.source))
+    places = world.all_gather(world.place)
+    together(world, lambda: check_memory(options, options.piece_bytes, places))
     sample = take_sample(options, world, source)
     job = world.broadcast(secrets.token_hex(4))
     with (

@@ -160,10 +160,11 @@ def test_of_another_schema_nothing_is_removed(staged: Path) -> None:
     assert (staged / "a").exists()
 
 
+@pytest.mark.parametrize("more", [(), ("--probe",), ("--probe-first",)])
 @pytest.mark.parametrize("path", ["direct", "exchange"])
-def test_pieces_beyond_the_memory_are_refused(path: str, source: Path, tmp_path: Path) -> None:
-    done = run(source, tmp_path / "to", "--path", path, "--piece-bytes", 10**12)
-    assert done.returncode == 2
+def test_pieces_beyond_the_memory_are_refused(path: str, more: tuple[str, ...], source: Path, tmp_path: Path) -> None:
+    done = run(source, tmp_path / "to", "--path", path, "--piece-bytes", 10**12, *more)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "of memory are left; lower --piece-bytes or --threads" in done.stderr
     assert not (tmp_path / "to").exists()
 

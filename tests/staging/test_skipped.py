@@ -187,15 +187,16 @@ def test_files_that_a_transform_does_not_know_are_named_with_what_to_do_and_auto
     assert "train/a.npy.gz: is not gzip" in done.stderr
 
 
-def test_what_is_no_tfrecord_by_its_name_is_named_with_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["simulated.json", "simulated"])
+def test_what_is_no_tfrecord_by_its_name_is_named_with_what_to_do(name: str, tmp_path: Path) -> None:
     source, left = tmp_path / "source", tmp_path / "left"
     source.mkdir()
-    (source / "simulated.json").write_text("{" + " " * 100 + "}")
+    (source / name).write_text("{" + " " * 100 + "}")
     done = run(source, tmp_path / "to", "--transform", "tfrecord-to-npy")
     assert done.returncode == 2
     assert "or as it is (--plain NAME; auto for all that end otherwise)" in done.stderr
     assert run(source, left, "--transform", "tfrecord-to-npy", "--plain", "auto").returncode == 0
-    assert files(left) == ["simulated.json"]
+    assert files(left) == [name]
 
 
 def test_auto_is_refused_for_a_transform_that_does_not_say_what_it_knows(source: Path, tmp_path: Path) -> None:

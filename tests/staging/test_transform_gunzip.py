@@ -101,7 +101,7 @@ def test_gunzip_in_pieces_says_what_to_change(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(gunzip_module, "WHOLE_BYTES", -1)
     data = gzip.compress(PLAIN, mtime=0)
     assert problem(tmp_path, "gunzip", "b", PLAIN) == (
-        "b: is not gzip; leave it out (--exclude), or stage without decompressing"
+        "b: is not gzip; leave it out (--exclude), or as it is (--plain NAME; auto for all that end otherwise)"
     )
     assert problem(tmp_path, "gunzip", "b", b"") == "b: is gzip data cut short at byte 0; copy it again"
     assert (

@@ -7,7 +7,7 @@ from contextlib import suppress
 from staging.errors import DataError
 from staging.formats.compression import MAGIC, TooLargeError, gunzip
 from staging.landing.sinks import Sink, SinkMaker
-from staging.landing.transform.options import Options, positive, refuse_unknown
+from staging.landing.transform.options import LEAVE, Options, positive, refuse_unknown
 from staging.landing.transform.streaming import DecompressSink
 from staging.landing.transform.whole import Output, WholeSink, WholeSinkMaker, WholeTransform
 from staging.source.listing import UNKNOWN
@@ -17,8 +17,6 @@ WHOLE_BYTES = 64 << 20
 """Compressed size above which a file is decompressed in pieces, by zlib."""
 PLAIN_BYTES = 1 << 30
 """The same limit for the size that the file's trailer states."""
-LEAVE = "leave it out (--exclude), or as it is (--plain NAME; auto for all that end otherwise)"
-"""What to do about a file that a transform is not for."""
 EXPANSION = 6
 """The estimated bytes out per byte in: published CosmoFlow samples, 16.8 MB each, expand 5.8 times."""
 

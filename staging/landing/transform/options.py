@@ -1,4 +1,4 @@
-"""The options after a transform's name: ``name:option=value,option=value``."""
+"""The options after a transform's name, ``name:option=value,option=value``, and those for files that it is not for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from staging.errors import InputError
 
 Options = dict[str, str]
+
+LEAVE = "leave it out (--exclude), or as it is (--plain NAME; auto for all that end otherwise)"
+"""What to do about a file that a transform is not for."""
 
 
 def parse_options(step: str, text: str) -> Options:

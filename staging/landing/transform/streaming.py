@@ -10,6 +10,7 @@ from typing import Any
 
 from staging.errors import DataError
 from staging.landing.sinks import Landed, Sink
+from staging.landing.transform.options import LEAVE
 
 INPUT_BYTES = 1 << 14  # deflate makes at most 1032 times as much of it
 OUTPUT_BYTES = 1 << 20
@@ -84,9 +85,7 @@ class DecompressSink:
         if data[: len(magic)] == magic:
             return
         if not self._members:
-            raise DataError(
-                self._name, f"is not {self._kind}", "leave it out (--exclude), or stage without decompressing"
-            )
+            raise DataError(self._name, f"is not {self._kind}", LEAVE)
         problem = f"has other bytes after the end of its {self._kind} data at byte {self._offset}"
         raise DataError(self._name, problem, AGAIN)
 

@@ -15,8 +15,8 @@ from staging.formats.example import decode_example
 from staging.formats.npy import npy_header
 from staging.formats.regular import MOST_BYTES, ROOM
 from staging.landing.transform.dali_index import scan_records
-from staging.landing.transform.gunzip import EXPANSION, LEAVE, without_gz
-from staging.landing.transform.options import Options, positive, refuse_unknown
+from staging.landing.transform.gunzip import EXPANSION, without_gz
+from staging.landing.transform.options import LEAVE, Options, positive, refuse_unknown
 from staging.landing.transform.whole import Output, WholeTransform
 
 CHECK = "check that it is a CosmoFlow TFRecord"
@@ -82,7 +82,7 @@ class TFRecordToNpy(WholeTransform):
         try:
             return scan_records(name, plain)
         except DataError as error:
-            if "." not in name.rpartition("/")[2] or name.endswith(self.suffixes):
+            if name.endswith(self.suffixes):
                 raise
             raise DataError(name, error.problem, LEAVE) from None
 

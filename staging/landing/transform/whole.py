@@ -9,6 +9,7 @@ from typing import Any
 from staging.errors import DataError
 from staging.landing.file_sink import refuse_outside
 from staging.landing.sinks import Landed, Sink, SinkMaker
+from staging.landing.transform.options import LEAVE
 from staging.storage.destination_folder import DestinationFolder
 
 HELD_BYTES = 1 << 30
@@ -124,4 +125,4 @@ def byte_view(part: Any) -> memoryview:
 
 def _too_large(name: str, size: int) -> DataError:
     problem = f"has {size} bytes or more, and this transform holds at most {HELD_BYTES} in memory"
-    return DataError(name, problem, "stage it without the transform, or split it")
+    return DataError(name, problem, f"split it, {LEAVE}")

@@ -35,39 +35,44 @@ class LeftOver:
 
 
 def left_over(folder: Path = SHARED_MEMORY, processes: Path = Path("/proc")) -> LeftOver | None:
-    """Segments of this user that no process holds; ``None`` if there are none.
+    """Segments of this user that no process holds, for root those of all users; ``None`` if there are none.
 
-    Those of other users are ignored, since only their owner sees who uses them.
+    Only its owner and root see who uses a segment. Root of a container may not: it then counts its own alone.
     """
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, int]] = {}
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if not any(fnmatchcase(entry.name, pattern) for pattern in SEGMENTS):
                 continue
             with suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
-                if entry.is_file(follow_symlinks=False) and status.st_uid == os.getuid():
-                    found[entry.name] = status.st_blocks * 512
+                if entry.is_file(follow_symlinks=False) and os.getuid() in (0, status.st_uid):
+                    found[entry.name] = status.st_uid, status.st_blocks * 512
     if not found:
         return None
-    used = in_use(folder, processes)
-    left = {name: size for name, size in found.items() if name not in used}
+    used, saw_all = in_use(folder, processes)
+    left = {
+        name: size for name, (owner, size) in found.items() if name not in used and (saw_all or owner == os.getuid())
+    }
     if not left:
         return None
     return LeftOver(len(left), sum(left.values()), max(left, key=lambda name: (left[name], name)))
 
 
-def in_use(folder: Path, processes: Path) -> set[str]:
-    """Names in ``folder`` that a process has mapped or open, as far as this user may see."""
-    before, names = f"{folder}/", set()
+def in_use(folder: Path, processes: Path) -> tuple[set[str], bool]:
+    """Names in ``folder`` that a process has mapped or open, and whether this user may look at all processes."""
+    before, names, saw_all = f"{folder}/", set[str](), True
     for process in processes.glob("[0-9]*"):
-        with suppress(OSError):
+        try:
             for line in (process / "maps").read_text(errors="replace").splitlines():
                 _, found, name = line.partition(before)
                 names |= {name} if found else set()
-        with suppress(OSError):
             for descriptor in (process / "fd").iterdir():
                 with suppress(OSError):
                     path = str(descriptor.readlink())
                     names |= {path[len(before) :]} if path.startswith(before) else set()
-    return names
+        except PermissionError:
+            saw_all = False
+        except OSError:
+            pass  # it has ended
+    return names, saw_all

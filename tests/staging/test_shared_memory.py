@@ -57,6 +57,27 @@ def test_a_machine_without_such_a_place_has_none(tmp_path: Path) -> None:
     assert found.files == 1
 
 
+def test_only_root_is_told_of_segments_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it may look at all processes, which root of a container may not."""
+    owner = segment(tmp_path / "mpich_shm_1", 2).stat().st_uid or 12345
+    if os.getuid() == 0:
+        os.chown(tmp_path / "mpich_shm_1", owner, -1)
+    (tmp_path / "proc" / "1" / "fd").mkdir(parents=True)
+    (tmp_path / "proc" / "1" / "maps").write_text("")
+
+    def found_by(user: int) -> bool:
+        monkeypatch.setattr(os, "getuid", lambda: user)
+        return left_over(tmp_path, tmp_path / "proc") is not None
+
+    assert [found_by(user) for user in (owner, owner + 1, 0)] == [True, False, True]
+
+    def refused(path: Path, **_: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    assert not found_by(0)
+
+
 @pytest.fixture
 def named() -> Iterator[str]:
     """A segment of a killed process, in the true place."""

@@ -3,9 +3,12 @@
     python benchmarks/start.py
     python benchmarks/start.py --environment /scratch/env   # where hpcbench is installed, without -e
 
-With ``--environment`` that environment is copied to a folder that represents a node's own storage, as a job with
-``--bring-environment`` does, and the remaining calls on shared folders are counted. Needs strace; the machine need not
-be idle.
+The check of the job is part of what a rank does; in a job of packed runs, ``hpcbench study execute`` makes the check,
+and is counted without runs. With ``--environment`` that environment is copied to a folder that represents a node's own
+storage, as a job with ``--bring-environment`` does, and the remaining calls on shared folders are counted: those of a
+rank before it opens the first sample, on the environment and the Python that it is based on, the working folder, the
+run folder, and the dataset, each with the folders above it. The node's own system and all other paths are left out.
+Needs strace; the machine need not be idle.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ PLAIN = "import torch"
 FEWER = "from hpcbench.frame_lookups import cheap_frame_lookups\nwith cheap_frame_lookups():\n    import torch"
 TRAIN = ("train", "cosmoflow", "--preset", "smoke", "--train.max_steps", "1", "--train.target", "null")
 BOUND, SHARED_BOUND = 40_000, 500
-SHARED = ("environment", "source", "work")
+SHARED = ("environment", "source", "work", "run", "dataset")
 
 
 def main() -> None:
@@ -55,6 +58,7 @@ def measure(folder: Path, environment: Path | None) -> dict[str, Any]:
     results["train_one_rank"] = training(python, folder / "one", data, folders).as_dict()
     first, second = two_ranks(python, folder / "two", data, folders)
     results |= {"train_rank_0_of_2": first.as_dict(), "train_rank_1_of_2": second.as_dict()}
+    results["execute_packed_job"] = packed_job(python, folder / "study", folders).start()
     if environment is not None:
         results["brought"] = brought(folder, environment, data)
     return results
@@ -119,6 +123,16 @@ def two_ranks(
         raise SystemExit("a rank failed, see above")
     first, second = (read_trace(trace, named, data) for trace in traces)
     return first, second
+
+
+def packed_job(python: Path, study: Path, folders: dict[str, list[Path]]) -> FileCalls:
+    """Count the calls of ``hpcbench study execute`` in a job of packed runs that has none left, with its check."""
+    job = study / "jobs" / "0001"
+    job.mkdir(parents=True)
+    (job / "job.json").write_text(json.dumps({"packed_runs": {"words": {}, "side_by_side": 1}}), encoding="utf-8")
+    check = "ranks=1,nodes=1,cores=1,gpus=0"
+    words: list[str | Path] = [python, "-P", "-m", "hpcbench", "study", "execute", job, "--check-job", check]
+    return count(words, {"study": [study], **folders}, cwd=study, environ=environ())
 
 
 def train_words(python: Path, run: Path, data: Path, ranks: int) -> list[str | Path]:

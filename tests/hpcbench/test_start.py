@@ -82,6 +82,19 @@ def test_a_rank_starts_within_its_bound_of_file_system_calls(
 
 
 @pytest.mark.slow
+def test_the_process_that_makes_packed_runs_starts_without_torch(start: ModuleType, tmp_path: Path) -> None:
+    folders = {"environment": [Path(sys.prefix), Path(sys.base_prefix)], "source": [ROOT]}
+    found = start.packed_job(Path(sys.executable), tmp_path / "study", folders)
+    assert 1000 < found.start() < 8000, found.as_dict()
+
+
+def test_calls_on_shared_folders_are_those_on_run_folder_and_dataset_too(start: ModuleType) -> None:
+    named = ("environment", "source", "work", "run", "dataset", "node", "system", "other")
+    calls = start.FileCalls({name: 10**number for number, name in enumerate(named)})
+    assert calls.start(start.SHARED) == 11111
+
+
+@pytest.mark.slow
 def test_ranks_of_a_copied_environment_leave_shared_folders_alone(
     start: ModuleType, small_cosmos: Path, tmp_path: Path
 ) -> None:

@@ -65,11 +65,13 @@ UNHEARD = re.compile(
     re.IGNORECASE,
 )
 """In the errors of commands that reached no broker: phrases, since a refusal may name a queue ``interconnect``."""
+REFUSED = re.compile(r"^flux-batch: error", re.MULTILINE | re.IGNORECASE)
+"""``ERROR`` of what Flux refuses, ``error`` of options that its command does not know."""
 
 
 def is_refusal(reply: Reply) -> bool:
-    """``flux batch`` ends with 1 and says why."""
-    return reply.exit_code not in (0, None) and bool(reply.errors.strip()) and UNHEARD.search(reply.errors) is None
+    """``flux batch`` ends with 1, or 2 for its options, and says why."""
+    return reply.has_failed and REFUSED.search(reply.errors) is not None and UNHEARD.search(reply.errors) is None
 
 
 STATES: dict[str, JobState] = {

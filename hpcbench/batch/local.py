@@ -43,8 +43,8 @@ def parse_id(printed: str) -> str:
 
 
 def is_refusal(reply: Reply) -> bool:
-    """Whether the shell could not start the script."""
-    return reply.exit_code not in (0, None)
+    """Whether the shell could not start the script; one that was killed may have done so."""
+    return reply.has_failed
 
 
 def query(job_ids: Sequence[str], ask: Ask) -> Known:

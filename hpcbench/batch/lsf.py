@@ -77,7 +77,7 @@ queue ``interconnect``.
 def is_refusal(reply: Reply) -> bool:
     """``bsub`` ends with 255 and says "Job not submitted."."""
     said = reply.errors + reply.printed
-    return reply.exit_code not in (0, None) and "not submitted" in said and UNHEARD.search(said) is None
+    return reply.has_failed and "not submitted" in said and UNHEARD.search(said) is None
 
 
 STATES: dict[str, JobState] = {

@@ -73,11 +73,12 @@ UNHEARD = re.compile(
 """In the errors of commands that did not reach the server, or whose answer was lost: phrases, since a refusal may name
 a queue ``interconnect``.
 """
+REFUSED = re.compile(r"^qsub:", re.MULTILINE)
 
 
 def is_refusal(reply: Reply) -> bool:
     """``qsub`` ends with a code other than 0 and says why; it does the same for a lost connection."""
-    return reply.exit_code not in (0, None) and bool(reply.errors.strip()) and UNHEARD.search(reply.errors) is None
+    return reply.has_failed and REFUSED.search(reply.errors) is not None and UNHEARD.search(reply.errors) is None
 
 
 STATES: dict[str, JobState] = {

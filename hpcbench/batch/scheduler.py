@@ -6,6 +6,7 @@ does neither and raises ``UnreachableError``; after that, nothing may be submitt
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -28,6 +29,13 @@ class JobStatus:
     """The command that reported it, or ``run folder``."""
 
 
+ENDING_SIGNALS = (
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE,
+    signal.SIGTERM,
+)  # fmt: skip
+"""Signals that end a command of a scheduler, as crashes, administrators and lost connections do."""
+
+
 @dataclass(frozen=True)
 class Reply:
     """What a command of a scheduler printed; ``exit_code`` is ``None`` if it did not answer in time."""
@@ -35,6 +43,22 @@ class Reply:
     exit_code: int | None
     printed: str
     errors: str = ""
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal ended the command, or the one that a shell script in its place has called.
+
+        Such a shell ends with 128 + the signal. Other codes above 128 are those of the command: ``qsub`` ends with its
+        error number modulo 256 (170 for an unknown queue), ``bsub`` with 255.
+        """
+        return self.exit_code is not None and (
+            self.exit_code < 0 or self.exit_code in [128 + number for number in ENDING_SIGNALS]
+        )
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the command came to its own end, with an error."""
+        return self.exit_code not in (0, None) and not self.was_killed
 
     @property
     def words(self) -> str:
@@ -115,7 +139,7 @@ class Scheduler(Protocol):
         """The id of the job that was submitted; empty if there is none."""
 
     def is_refusal(self, reply: Reply) -> bool:
-        """Whether the job was certainly refused, so that no queue has it."""
+        """Whether the job was certainly refused, so that no queue has it: the command itself ended and said so."""
 
     def query(self, job_ids: Sequence[str], ask: Ask) -> Known:
         """Those of the jobs that it knows, with one command if possible. Raises ``UnreachableError``."""

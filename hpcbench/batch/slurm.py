@@ -73,11 +73,12 @@ UNHEARD = re.compile(
 
 Phrases of Slurm, never a single word: a refusal may name a partition ``standby`` or a feature ``interconnect``.
 """
+REFUSED = re.compile(r"^sbatch: error:", re.MULTILINE)
 
 
 def is_refusal(reply: Reply) -> bool:
     """``sbatch`` ends with 1 and says why; it does the same for a lost message, after which the job may be queued."""
-    return reply.exit_code not in (0, None) and "error" in reply.errors and UNHEARD.search(reply.errors) is None
+    return reply.has_failed and REFUSED.search(reply.errors) is not None and UNHEARD.search(reply.errors) is None
 
 
 STATES: dict[str, JobState] = {

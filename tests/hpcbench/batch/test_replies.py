@@ -19,6 +19,7 @@ REFUSALS = {
             "interconnect: No such queue. Job not submitted.", "daemons: No such queue. Job not submitted.",
             "timeout: User cannot use the queue. Job not submitted."],
     "flux": ["flux-batch: ERROR: [Errno 22] Invalid queue: gpu",
+             "usage: flux batch [OPTIONS...] COMMAND\nflux-batch: error: unrecognized arguments: --bank",
              *(f"flux-batch: ERROR: [Errno 22] Invalid queue: {queue}" for queue in ("interconnect", "broker"))],
     "local": ["bash: setsid: command not found"],
 }  # fmt: skip
@@ -31,19 +32,26 @@ LOST = {
                   "Slurm backup controller in standby mode", "Communication connection failure", "Broken pipe",
                   "Communications shutdown failure", "Insane message length", "Unexpected message received",
                   "Connection reset by peer", "Transport endpoint is not connected", "Message send failure",
-                  "Resource temporarily unavailable", "Unable to connect to controller"))],
+                  "Resource temporarily unavailable", "Unable to connect to controller")),
+              "/usr/local/bin/sbatch: line 3: error: no space left on device", "error: no account"],
     "pbs": ["qsub: cannot connect to server pbs (errno=111)", "Connection timed out", "qsub: End of File", "",
             "Connection refused", "No server is running", "Communication failure.", "errno=15010",
-            "qsub: Premature end of message", "qsub: Time out", "Unable to communicate with server1(192.168.0.1)"],
+            "qsub: Premature end of message", "qsub: Time out", "Unable to communicate with server1(192.168.0.1)",
+            "/usr/local/bin/qsub: line 3: tee: command not found", "warning: project of qsub: none"],
     "lsf": ["", *(f"{words} Job not submitted." for words in (
                 "LSF is down. Please wait ...", "batch daemon not responding ... still trying", "Connection refused.",
                 "Timeout on connect call to server.", "Master batch daemon internal error.", "LIM is down; try later.",
-                "Batch daemon cannot fork.", "Communication time out.", "Failed in sending the request."))],
+                "Batch daemon cannot fork.", "Communication time out.", "Failed in sending the request.")),
+            "/usr/local/bin/bsub: line 3: tee: command not found"],
     "flux": ["flux-batch: ERROR: Unable to connect to Flux: broker socket: No such file or directory", "",
              "flux-batch: ERROR: lost connection to broker", "flux-batch: ERROR: [Errno 110] Connection timed out",
-             "flux-batch: ERROR: Lost connection to Flux"],
+             "flux-batch: ERROR: Lost connection to Flux", "/usr/local/bin/flux: line 3: tee: command not found"],
 }  # fmt: skip
-"""What they say where the job may be in the queue for all that is known."""
+"""What they say, or a site's script in place of their command, where the job may be in the queue."""
+PBS_CODES = {153: "qsub: Unknown Job Id 17.server", 170: "qsub: Unknown queue", 188: "qsub: Job rejected by hook"}
+"""Codes of ``qsub``: its error numbers, which begin at 15001, modulo 256."""
+SIGNALLED = [-9, -15, -2, *(128 + number for number in (1, 2, 3, 6, 9, 11, 13, 15))]
+"""Codes of commands that a signal has ended: as Python gives them, and as a shell that called the command does."""
 
 
 @pytest.mark.parametrize(("name", "words"), [(name, words) for name, said in REFUSALS.items() for words in said])
@@ -55,3 +63,20 @@ def test_what_is_a_refusal(name: str, words: str) -> None:
 @pytest.mark.parametrize(("name", "words"), [(name, words) for name, said in LOST.items() for words in said])
 def test_what_is_no_refusal(name: str, words: str) -> None:
     assert not SCHEDULERS[name].is_refusal(Reply(1, "", words))
+
+
+@pytest.mark.parametrize("code", SIGNALLED)
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_command_that_was_killed_has_refused_nothing(name: str, code: int) -> None:
+    for words in (*REFUSALS[name], "line 3: 12 Killed", ""):
+        assert not SCHEDULERS[name].is_refusal(Reply(code, "", words))
+
+
+@pytest.mark.parametrize(("code", "words"), PBS_CODES.items())
+def test_the_error_numbers_of_qsub_are_no_signals(code: int, words: str) -> None:
+    assert SCHEDULERS["pbs"].is_refusal(Reply(code, "", words))
+
+
+@pytest.mark.parametrize("words", REFUSALS["lsf"])
+def test_the_code_of_bsub_is_no_signal(words: str) -> None:
+    assert SCHEDULERS["lsf"].is_refusal(Reply(255, "", words))

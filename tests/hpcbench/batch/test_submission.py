@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Status, Summary
 from staging.errors import InputError
 from tests.hpcbench.batch.conftest import a_job, a_site
-from tests.hpcbench.batch.test_replies import LOST
+from tests.hpcbench.batch.test_replies import LOST, REFUSALS
 
 PRINTED = {"slurm": "17;cluster\n", "pbs": "17.server\n", "flux": "f2Rd7xK\n",
            "lsf": "Job <17> is submitted to queue <normal>.\n"}  # fmt: skip
@@ -65,9 +66,9 @@ def test_a_job_that_was_submitted_anew_is_known_by_its_newest_number(
 
 @pytest.mark.parametrize("scheduler", PRINTED)
 def test_a_job_that_is_refused_leaves_nothing(scheduler: str, programs: Any, tmp_path: Path) -> None:
-    programs(SUBMITS[scheduler], "", 1, "error: no such\n queue. Job not submitted.\n")
+    programs(SUBMITS[scheduler], "", 1, f"{REFUSALS[scheduler][0]}\n Ask  for help.\n")
     site = a_site(scheduler)
-    words = f"^{SUBMITS[scheduler]} refused the job: error: no such queue. Job not submitted.; change the job"
+    words = f"^{SUBMITS[scheduler]} refused the job: {re.escape(REFUSALS[scheduler][0])} Ask for help.; change the job"
     with pytest.raises(InputError, match=words):
         submission.submit(a_job(site, tmp_path / "run"), site)
     assert not (tmp_path / "run").exists()
@@ -75,6 +76,20 @@ def test_a_job_that_is_refused_leaves_nothing(scheduler: str, programs: Any, tmp
     with pytest.raises(InputError, match=words):
         submission.submit(a_job(site, tmp_path / "mine"), site)
     assert not list((tmp_path / "mine").iterdir()), "a folder of the user's own stays"
+
+
+@pytest.mark.parametrize("scheduler", PRINTED)
+def test_a_command_that_is_killed_leaves_the_record(scheduler: str, programs: Any, tmp_path: Path) -> None:
+    site, run = a_site(scheduler), tmp_path / "run"
+    programs(SUBMITS[scheduler], "", 137, f"{REFUSALS[scheduler][0]}\nline 3: 12 Killed\n")
+    with pytest.raises(UnansweredError, match="did not say whether it took the job"):
+        submission.submit(a_job(site, run), site)
+    assert {path.name for path in run.iterdir()} == {"job.json", "job.sh"}
+    assert (read_job(run).job_id, job_status(read_job(run)).state) == ("", "unknown")
+    (programs.folder / SUBMITS[scheduler]).write_text("#!/bin/bash\nkill -KILL $$\n")
+    with pytest.raises(UnansweredError, match=r"exit code -9\); see: hpcbench jobs"):
+        submission.submit(a_job(site, tmp_path / "other"), site)
+    assert (tmp_path / "other" / "job.json").exists()
 
 
 def test_a_scheduler_that_is_not_there(scheduler: str, programs: Any, tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ ANSWERS = {
     "lsf": {"submitted": "Job <@> is submitted to queue <normal>.", "waiting": "@|PEND|-|-", "running": "@|RUN|-|-",
             "done": "@|DONE|-|-", "failed": "@|EXIT|1|-", "time limit": "@|EXIT|140|TERM_RUNLIMIT: run time limit"},
 }  # fmt: skip
+REFUSED = {
+    "slurm": "sbatch: error: Batch job submission failed", "pbs": "qsub: Job rejected", "flux": "flux-batch: ERROR",
+    "lsf": "Job not submitted",
+}  # fmt: skip
 COMMANDS = {
     "slurm": ("sbatch", "squeue"),
     "pbs": ("qsub", "qstat", "qselect"),
@@ -43,7 +47,7 @@ cd "$(dirname "$0")/.."
 case "${0##*/} $1" in
 sbatch*|qsub*|bsub*|"flux batch")
     n=$(($(ls jobs | wc -l) + 1))
-    [ "$n" -le "$(cat limit)" ] || { echo "sbatch: error: Batch job submission failed: too many jobs" >&2; exit 1; }
+    [ "$n" -le "$(cat limit)" ] || { echo "$(cat answers/refused): too many jobs" >&2; exit 1; }
     mkdir "jobs/$n"
     echo "$OLDPWD" > "jobs/$n/folder"
     echo "submit ${OLDPWD##*/}" >> notes
@@ -90,7 +94,7 @@ class Cluster:
         self.folder, self.log = folder, "hpcbench.o1" if scheduler == "pbs" else "job-1.log"
         for name in ("bin", "jobs", "ends", "answers"):
             (folder / name).mkdir(parents=True)
-        for name, text in ANSWERS[scheduler].items():
+        for name, text in {**ANSWERS[scheduler], "refused": REFUSED[scheduler]}.items():
             (folder / "answers" / name).write_text(text + "\n")
         for name in COMMANDS[scheduler]:
             (folder / "bin" / name).write_text(PROGRAM)

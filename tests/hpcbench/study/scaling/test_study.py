@@ -159,7 +159,7 @@ def test_instances_of_a_repeat_are_submitted_together(cluster: Cluster, folder: 
 def test_a_queue_that_is_full_ends_the_command_and_the_next_goes_on(cluster: Cluster, folder: StudyFolder) -> None:
     cluster.will(MANY)
     cluster.limit(3)
-    with pytest.raises(InputError, match="qsub refused the job: sbatch: error: Batch job submission failed: too"):
+    with pytest.raises(InputError, match="qsub refused the job: qsub: Job rejected: too many"):
         bring(MANY, cluster, folder, wait=False)
     assert look(folder, "n0002-r2-i002").status == "absent"
     cluster.limit(1000)

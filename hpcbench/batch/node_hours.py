@@ -20,6 +20,7 @@ from hpcbench.batch.submission import ask
 from hpcbench.results import units
 from hpcbench.results.attempts import Attempts
 from hpcbench.results.tables import table, wrapped
+from staging.errors import DataError
 
 UNKNOWN = "unknown"
 NEAR_S = 120.0
@@ -111,18 +112,27 @@ def accounted_s(hold: Hold) -> float | None:
 
 
 def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str = "run") -> str:
-    """Node-hours used by several runs, or jobs, without asking schedulers; empty if no job has begun."""
+    """Node-hours used by several runs, or jobs, without asking schedulers; empty if no job has begun.
+
+    What a damaged folder has used is unknown.
+    """
     at_work = set(running)
-    runs = [used(each, running=each in at_work, ask_scheduler=False) for each in folders]
-    begun = [each for each in runs if each.attempts]
-    if not begun:
+    begun, damaged = [], 0
+    for folder in folders:
+        try:
+            hours = used(folder, running=folder in at_work, ask_scheduler=False)
+        except DataError:
+            damaged += 1
+        else:
+            begun += [hours] if hours.attempts else []
+    if not begun and not damaged:
         return ""
     known = [each.total for each in begun if each.total is not None]
-    unknown = len(begun) - len(known)
+    unknown = len(begun) - len(known) + damaged
     told = f" ({units.counted(unknown, what)} unknown)" if unknown else ""
     attempts = sum(len(each.attempts) for each in begun)
-    total = words(sum(known) if known else None, any(each.at_least for each in begun))
-    used_in = f"in {units.counted(attempts, 'attempt')} of {units.counted(len(begun), what)}"
+    total = words(sum(known) if known else None, damaged > 0 or any(each.at_least for each in begun))
+    used_in = f"in {units.counted(attempts, 'attempt')} of {units.counted(len(begun) + damaged, what)}"
     line = f"node-hours used: {total}{told}, {used_in}{by_attempt(begun)}"
     return wrapped(line)
 

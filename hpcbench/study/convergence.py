@@ -40,7 +40,7 @@ from hpcbench.study.progress import WORDS, Progress, say
 from hpcbench.study.request import beside_the_recipe
 from hpcbench.study.run_status import RunStatus, Statuses, counted_by_status
 from hpcbench.study.runner import ExecutionOptions, Executor, StudyRunner
-from hpcbench.study.study_jobs import cancel_jobs, job_folders, study_statuses
+from hpcbench.study.study_jobs import cancel_jobs, study_statuses, worked_in
 from hpcbench.study.study_run import StudyRun
 from hpcbench.study.table import counts, plan_table, size
 from staging.errors import DataError, InputError
@@ -233,7 +233,7 @@ def status(study: Study, folder: StudyFolder) -> tuple[str, int]:
     told = [*map(str, damaged), *reasons(statuses)]
     again = [f"continue: hpcbench study resume {folder.path}"] if told else []
     at_work = [each.job.folder for each in statuses.values() if each.job_runs and each.job is not None]
-    hours = total_words(job_folders(folder), at_work, "job")
+    hours = total_words(worked_in(folder), at_work, "job")
     plan = [size(study), "", plan_table(study, statuses), "", status_line(study, statuses)]
     return "\n".join([*plan, *([hours] if hours else []), *told, *again]), BAD_INPUT if damaged else DONE
 

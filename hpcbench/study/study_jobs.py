@@ -61,6 +61,12 @@ def job_folders(folder: StudyFolder) -> list[Path]:
     return [path for path in numbered(folder) if (path / RECORD).exists()]
 
 
+def worked_in(folder: StudyFolder) -> list[Path]:
+    """Every folder in which a job of the study may have worked: of runs, also those set aside, and of packed jobs."""
+    runs = sorted(path for path in folder.runs.iterdir() if path.is_dir()) if folder.runs.is_dir() else []
+    return [*runs, *job_folders(folder)]
+
+
 def runs_of_later_jobs(folder: StudyFolder, job_folder: Path) -> set[str]:
     """The runs that a job with a higher number lists, which no longer belong to this job."""
     later = [path for path in job_folders(folder) if int(path.name) > int(job_folder.name)]

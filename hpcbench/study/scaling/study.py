@@ -41,7 +41,7 @@ from hpcbench.study.scaling.run_matrix import (
     points,
     run_nodes,
 )
-from hpcbench.study.study_jobs import cancel_jobs, study_statuses
+from hpcbench.study.study_jobs import cancel_jobs, study_statuses, worked_in
 from hpcbench.study.study_run import StudyRun
 from staging.errors import DataError, InputError
 
@@ -269,9 +269,8 @@ def status(study: Scaling, folder: StudyFolder) -> tuple[str, int]:
     again = (
         [f"start them again: hpcbench study resume {folder.path}"] if any(map(is_to_start_again, runs.values())) else []
     )
-    jobs = dict.fromkeys(each.job.folder for each in runs.values() if each.job is not None)
     at_work = [each.job.folder for each in runs.values() if each.job_runs and each.job is not None]
-    hours = total_words(jobs, at_work, "job")
+    hours = total_words(worked_in(folder), at_work, "job")
     told = [*([hours] if hours else []), *map(str, damaged), *told]
     text = "\n".join([table(headers, rows, right=words), "", counts(runs), *told, *again])
     return text, BAD_INPUT if damaged else DONE

@@ -66,6 +66,15 @@ def test_unknown_is_said_and_no_zero(accounts: list[Reply], tmp_path: Path) -> N
     assert total_words(folders[2:]) == ""
 
 
+def test_a_damaged_folder_does_not_keep_the_others(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        begun(folder, 1, 0.0, 1.0)
+    stem(folders[0], 1).with_suffix(".json").write_text("{")
+    assert total_words(folders) == "node-hours used: at least 2.00 (1 run unknown), in 1 attempt of 2 runs"
+    assert total_words(folders[:1]) == "node-hours used: unknown (1 run unknown), in 0 attempts of 1 run"
+
+
 def test_the_total_of_several_runs_by_attempts(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.batch.holds import Hold, write_hold
 from hpcbench.batch.packed_runs import packed_runs
 from hpcbench.batch.site import read_site
 from hpcbench.exits import Aborted
@@ -60,6 +61,12 @@ def look(folder: StudyFolder, name: str) -> RunStatus:
     return study_statuses(folder, [name])[name]
 
 
+def worked(path: Path, job: int, nodes: int, hours: float) -> None:
+    """An attempt of a job in this folder that ended after so many hours."""
+    name = write_hold(path, Hold(str(job), 1, "slurm", "", nodes, 0, "node1", 1.7e9), 1)
+    name.with_suffix(".end").write_text(f"{1.7e9 + 3600 * hours:.0f} 1\n")
+
+
 def states(runs: dict[str, RunStatus]) -> set[str]:
     return {"done" if each.done else each.status for each in runs.values()}
 
@@ -79,9 +86,13 @@ def test_the_life_of_a_study(cluster: Cluster, folder: StudyFolder) -> None:
         told, code = status(STUDY, folder)
         assert code == 0
         assert f"runs: {end}" in told
+        assert "node-hours" not in told, "no script has begun"
     assert told.endswith(f"\nn0002-r1: {WHY}\nstart them again: hpcbench study resume {folder.path}")
     assert states(bring(STUDY, cluster, folder, wait=False)) == {"done", "failed"}
     assert cluster.notes("submit") == names, "what has failed is not run again unasked"
+    worked(folder.run("n0001-r1"), 1, nodes=1, hours=1)
+    worked(folder.run("n0002-r1"), 2, nodes=2, hours=1)
+    assert "\nnode-hours used: 3.00, in 2 attempts of 2 jobs\n" in status(STUDY, folder)[0]
     lines.clear()
     assert states(bring(more, cluster, folder, lines, retry=True)) == {"done"}
     assert cluster.notes("submit")[4:] == ["n0002-r1", "n0001-r3", "n0002-r3"]
@@ -90,6 +101,8 @@ def test_the_life_of_a_study(cluster: Cluster, folder: StudyFolder) -> None:
     assert lines[-1].startswith("[6/6] n000")
     assert lines[-1].endswith(" (0 left)")
     assert "[4/6] n0002-r1: 333 samples/s" in "\n".join(lines)
+    worked(folder.run("n0002-r1"), 5, nodes=2, hours=0.5)
+    assert "\nnode-hours used: 4.00, in 3 attempts of 3 jobs\n" in f"{status(more, folder)[0]}\n"
 
 
 def test_jobs_of_an_earlier_command_are_waited_for(cluster: Cluster, folder: StudyFolder) -> None:
@@ -207,6 +220,9 @@ def test_instances_of_a_repeat_are_steps_of_one_job(cluster: Cluster, folder: St
     again = packed_runs(folder.jobs / "0004")
     assert again is not None
     assert again.words == packed.words, "the repeat as a whole"
+    for job, hours in enumerate((1, 2, 1, 0.5), start=1):
+        worked(folder.jobs / f"{job:04}", job, nodes=2, hours=hours)
+    assert "\nnode-hours used: 9.00, in 4 attempts of 4 jobs" in status(MANY, folder)[0], "the job of what failed, too"
     kept = {path.name for path in folder.runs.iterdir()} - {run.name for run in all_runs(MANY)}
     assert kept == {"n0002-r2-i001.aside-1", "n0002-r2-i002.failed-1"}
     record = folder.jobs / "0004" / "job.json"

@@ -15,6 +15,10 @@ from hpcbench.results.units import prefixed, size
 
 NEAR = 0.7
 """The share of a limit above which a need is close to it."""
+UNMEASURED = "without the workspace of kernels, which is unmeasured"
+"""What the count of memory leaves out on accelerators."""
+UP_TO_LOW = "up to 18 % low where it was measured"
+"""How exact the count is on processors: ``benchmarks/planned_memory.py``, and ``docs/parallelism.md``."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,7 @@ def judge_memory(
     ``smaller`` is ``None`` where it was not looked for; ``others`` are further options that help. On a ``processor``
     the count includes the workspace of kernels.
     """
-    unmeasured = "counted without the workspace of kernels, which is unmeasured"
-    how = "counted with kernels and heap" if processor else unmeasured
+    how = f"counted with kernels and heap, {UP_TO_LOW}" if processor else f"counted {UNMEASURED}"
     counted = f"{size(need)} for a rank ({how})"
     if room.limit is None:
         return Finding("ok", f"{counted}; memory of {room.where} unknown", f"{size(need)}, room unknown")

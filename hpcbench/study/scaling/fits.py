@@ -9,6 +9,7 @@ from hpcbench.batch.job import Job
 from hpcbench.batch.site import Site
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
+from hpcbench.planning.fits import UNMEASURED, UP_TO_LOW
 from hpcbench.planning.job_fit import Fit, job_fit, settings_of_script
 from hpcbench.results.tables import table, wrapped
 from hpcbench.study.scaling.definition import Scaling
@@ -56,9 +57,6 @@ def fit_page(study: Scaling, site: Site) -> str:
         rows.append([str(nodes), *([run.point.label] if study.vary else []), *fit.cells])
         notes[f"batch {fit.global_batch:,}: {fit.rate}; recipe: {fit.recipe}"] = None
         warnings |= dict.fromkeys(f"warning: --nodes {nodes}: {text}" for text in fit.warnings)
-    about = (
-        "memory of a rank: counted as by `hpcbench plan`, of accelerators without the workspace of kernels, which is "
-        "unmeasured"
-    )
+    about = f"memory of a rank: counted as by `hpcbench plan`, of accelerators {UNMEASURED}, of processors {UP_TO_LOW}"
     below = [wrapped(line) for line in (*notes, about, *warnings)]
     return "\n".join(["Each job:", "", table(headers, rows, right=headers), "", *below])

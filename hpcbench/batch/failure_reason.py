@@ -44,11 +44,19 @@ def last_attempt(lines: Sequence[str]) -> Sequence[str]:
     return lines[begins[-1] :] if begins else lines
 
 
-def read_job_log(path: Path) -> list[str]:
-    """The lines of the newest log of a job in the run folder ``path``; empty if there is none."""
+def newest_log(path: Path) -> Path | None:
+    """The newest log of a job in the run folder ``path``; ``None`` if no job has printed there."""
     try:
         found = [log for each in LOGS for log in path.glob(each) if log.is_file()]
-        logs = sorted(found, key=lambda log: log.stat().st_mtime)
-        return read_text(logs[-1], errors="replace").splitlines() if logs else []
+        return max(found, key=lambda log: log.stat().st_mtime, default=None)
+    except OSError:
+        return None
+
+
+def read_job_log(path: Path) -> list[str]:
+    """The lines of the newest log of a job in the run folder ``path``; empty if there is none."""
+    log = newest_log(path)
+    try:
+        return [] if log is None else read_text(log, errors="replace").splitlines()
     except (DataError, OSError):
         return []

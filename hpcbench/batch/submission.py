@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hpcbench.batch.failure_reason import failure_reason, read_job_log
+from hpcbench.batch.failure_reason import failure_reason, newest_log, read_job_log
 from hpcbench.batch.holds import continuation, newest_hold, write_continuation
 from hpcbench.batch.job import Job
 from hpcbench.batch.job_record import RECORD, SCRIPT, JobHandle, is_unused, mark_of, newest_id, read_job
@@ -105,7 +105,7 @@ def prepare(job: Job, record: dict[str, Any], script: str) -> None:
     part = job.folder / f".{RECORD}.{os.getpid()}.{job.mark[-8:]}"
     if (job.folder / RECORD).exists():
         before, status = settled(read_job(job.folder))
-        if status is not None and status.state == "lost":
+        if status is not None and status.state == "lost" and newest_log(job.folder) is None:
             give_up(before, part)
     if not is_unused(job.folder):
         raise taken(job.folder)
@@ -191,7 +191,16 @@ def settled(job: JobHandle) -> tuple[JobHandle, JobStatus | None]:
     if left > 0:
         what = "submitted without an answer; no queue has it" if was_asked else "not submitted so far, or never"
         return job, JobStatus("unknown", f"{what}, which is certain in {left:.0f} s")
-    return job, JobStatus("lost", "never reached the queue")
+    return job, JobStatus("lost", why_lost(job.folder))
+
+
+def why_lost(folder: Path) -> str:
+    """Why no queue has a job that never held its run folder; one that left a log there did start."""
+    log = newest_log(folder)
+    if log is None:
+        return "never reached the queue"
+    said = failure_reason(read_job_log(folder)) or "nothing was printed"
+    return f"ended before it held the run folder, as where a module cannot be loaded; {log.name}: {said}"
 
 
 def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:

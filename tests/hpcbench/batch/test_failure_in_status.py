@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from hpcbench.batch import submission
-from hpcbench.batch.submission import job_status
+from hpcbench.batch.job_record import read_job
+from hpcbench.batch.submission import UnansweredError, job_status
 from hpcbench.study.run_status import run_statuses
+from staging.errors import InputError
 from tests.hpcbench.batch.conftest import a_job, a_site
 
 LOGS = {
@@ -32,3 +34,28 @@ def test_jobs_and_study_status_tell_the_same_of_a_failure(
     (run / "job-17.log").write_text("\n".join(["hpcbench: job 17, attempt 1, now", *LOGS[reason]]) + "\n")
     assert job_status(job).reason == reason
     assert run_statuses({run: job})[run].reason == reason
+
+
+def test_a_job_that_could_not_load_its_modules_is_known_by_its_log(
+    programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to its submission was lost, and its scheduler has forgotten it."""
+    programs("sbatch", "", 1, "sbatch: error: Socket timed out on send/recv operation")
+    programs("squeue", "")
+    site, run = a_site(), tmp_path / "run"
+    with pytest.raises(UnansweredError):
+        submission.submit(a_job(site, run), site)
+    (run / "job-17.log").write_text("Lmod has detected the following error: unknown module: gpu/12\n  Try: spider\n")
+    assert job_status(read_job(run)).state == "unknown", "its queue may answer later"
+    monkeypatch.setattr(submission, "SETTLED_S", 0)
+    status = job_status(read_job(run))
+    assert status.state == "lost"
+    assert status.reason == (
+        "ended before it held the run folder, as where a module cannot be loaded; job-17.log: Lmod has detected the "
+        "following error: unknown module: gpu/12"
+    )
+    with pytest.raises(InputError, match="exists and is not empty"):
+        submission.submit(a_job(site, run), site)
+    assert job_status(read_job(run)) == status, "the record stays beside the log"
+    (run / "job-17.log").write_text("")
+    assert job_status(read_job(run)).reason.endswith("; job-17.log: nothing was printed")

@@ -23,7 +23,7 @@ The following parts are optional; a command that needs a missing part says so in
 ``data.staged_form``      ``(data, transform)``: sets the configuration to the form that a staging transform makes
 ``data.largest_file``     ``(data) -> int``: the most bytes of a file that a staging transform makes; default: no bound
 ``data.cut_file``         ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
-``open_split(...).part``  ``(spans, stored) -> Dataset`` that reads a part of each sample's inputs (see
+``open_split(...).part``  ``(extents, stored) -> Dataset`` that reads a part of each sample's inputs (see
                           ``hpcbench.data.spatial_part``) if ``Task.reads_parts``; default: all is read
 ``open_split(...)         ``(samples) -> (inputs, targets)``: makes a batch of a list of the dataset's items, which then
 .collate``                need not be pairs; default: inputs and targets are stacked

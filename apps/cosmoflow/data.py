@@ -30,7 +30,7 @@ from hpcbench.data.dali_samples import (
     refuse_format,
     require_indices,
 )
-from hpcbench.data.spatial_part import Spans, slices, within
+from hpcbench.data.spatial_part import Extents, slices, within
 from hpcbench.parallel.spatial.extents import Extent
 from staging.errors import DataError, InputError
 from staging.files import list_samples
@@ -51,18 +51,18 @@ class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):
     """Samples of one split in the order of their names.
 
     An item is counts (C, S, S, S) int16 with the channels fastest in memory, as they are stored, and the label (4,)
-    float32. ``files`` are those with the counts. Construction only lists the folder and opens no file. If ``spans`` cut
-    depth, height or width, only that part of the counts is read, if the format allows. With ``stored`` the npy files
-    hold only those planes.
+    float32. ``files`` are those with the counts. Construction only lists the folder and opens no file. If ``extents``
+    cut depth, height or width, only that part of the counts is read, if the format allows. With ``stored`` the npy
+    files hold only those planes.
     """
 
     def __init__(
-        self, data: CosmoFlowData, files: list[Path], spans: Spans | None = None, stored: Extent | None = None
+        self, data: CosmoFlowData, files: list[Path], extents: Extents | None = None, stored: Extent | None = None
     ) -> None:
         self.data = data
         self.files = files
         self.input_shape = (data.channels,) + (data.sample_size,) * 3
-        self._part = slices(within(spans, stored), (2, 3, 4)) if spans else ()
+        self._part = slices(within(extents, stored), (2, 3, 4)) if extents else ()
         self._planes = data.sample_size if stored is None else stored.length
 
     def __len__(self) -> int:
@@ -76,9 +76,9 @@ class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):
         """Raise ``DataError`` if all counts are zero, which reading does not check."""
         check_particles(self.files[index], read_sample(self.files[index], self.data, planes=self._planes)[0])
 
-    def part(self, spans: Spans, stored: Extent | None = None) -> CosmoFlowDataset:
-        """Return the same samples, cut to ``spans`` of dimensions 2 (depth) to 4 (width) of a batch."""
-        return CosmoFlowDataset(self.data, self.files, spans, stored)
+    def part(self, extents: Extents, stored: Extent | None = None) -> CosmoFlowDataset:
+        """Return the same samples, cut to ``extents`` of dimensions 2 (depth) to 4 (width) of a batch."""
+        return CosmoFlowDataset(self.data, self.files, extents, stored)
 
 
 def open_split(config: Config, split: str) -> CosmoFlowDataset:

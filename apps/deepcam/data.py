@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from apps.deepcam.config import CHANNELS, CLASSES, Config, DeepCAMData
 from apps.deepcam.statistics import STATISTICS_FILE, Statistics, load_statistics
 from hpcbench.data.dali_samples import DaliSamples, StoredArray, refuse_format
-from hpcbench.data.spatial_part import Spans, slices, within
+from hpcbench.data.spatial_part import Extents, slices, within
 from hpcbench.parallel.spatial.extents import Extent
 from staging.errors import DataError, InputError
 from staging.files import list_samples
@@ -36,17 +36,17 @@ class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
     """The samples of one split; item i is fields (channels, height, width) float32 and classes (height, width) uint8.
 
     The fields are a view of the stored (height, width, channels) array, which is channels-last for PyTorch. If
-    ``spans`` cut height or width, only that part of the fields is read. With ``stored`` the npy files hold only those
+    ``extents`` cut height or width, only that part of the fields is read. With ``stored`` the npy files hold only those
     rows of the fields.
     """
 
     def __init__(
-        self, files: list[Path], config: DeepCAMData, spans: Spans | None = None, stored: Extent | None = None
+        self, files: list[Path], config: DeepCAMData, extents: Extents | None = None, stored: Extent | None = None
     ) -> None:
         self.files = files
         self.input_shape = (len(config.channels), config.height, config.width)
         self._config = config
-        self._part = slices(within(spans, stored), (2, 3)) if spans else ()
+        self._part = slices(within(extents, stored), (2, 3)) if extents else ()
         self._stored = stored
 
     def __len__(self) -> int:
@@ -57,9 +57,9 @@ class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
         fields = torch.from_numpy(read_fields(path, self._config, self._part, self._stored)).permute(2, 0, 1)
         return fields, torch.from_numpy(read_labels(path, self._config))
 
-    def part(self, spans: Spans, stored: Extent | None = None) -> ClimateSplit:
-        """Return the same samples, cut to ``spans`` of dimensions 2 (height) and 3 (width) of a batch."""
-        return ClimateSplit(self.files, self._config, spans, stored)
+    def part(self, extents: Extents, stored: Extent | None = None) -> ClimateSplit:
+        """Return the same samples, cut to ``extents`` of dimensions 2 (height) and 3 (width) of a batch."""
+        return ClimateSplit(self.files, self._config, extents, stored)
 
 
 def open_split(config: Config, split: str) -> ClimateSplit:

@@ -11,7 +11,7 @@ from hpcbench.data.shard import Shard
 from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.extents import Extent, cut
 
-Spans = Mapping[int, Extent]
+Extents = Mapping[int, Extent]
 """The places of each dimension of a batch (samples, channels, ...) that is cut; the others are whole."""
 
 
@@ -19,7 +19,7 @@ def part_of(samples: Any, axes: Mapping[int, Peers], stored: Extent | None = Non
     """This rank's part of ``samples``, cut in the dimensions and over the ranks of ``axes``; targets stay whole.
 
     With ``stored`` the files hold only those places of dimension 2 of a batch. ``None`` if the dataset has no
-    ``part(spans, stored)``; with it comes ``input_shape``, the shape of a whole sample's inputs (channels, ...).
+    ``part(extents, stored)``; with it comes ``input_shape``, the shape of a whole sample's inputs (channels, ...).
     """
     if isinstance(samples, Shard):
         items = part_of(samples.items, axes, stored)
@@ -30,8 +30,8 @@ def part_of(samples: Any, axes: Mapping[int, Peers], stored: Extent | None = Non
     if not hasattr(samples, "part"):
         return None
     shape = samples.input_shape
-    spans = {dim: cut(shape[dim - 1], axis.size)[axis.rank] for dim, axis in axes.items()}
-    return samples.part(spans) if stored is None else samples.part(spans, stored)
+    extents = {dim: cut(shape[dim - 1], axis.size)[axis.rank] for dim, axis in axes.items()}
+    return samples.part(extents) if stored is None else samples.part(extents, stored)
 
 
 def input_shape(samples: Any) -> tuple[int, ...]:
@@ -44,13 +44,13 @@ def input_shape(samples: Any) -> tuple[int, ...]:
     return shape
 
 
-def within(spans: Spans, stored: Extent | None) -> Spans:
-    """``spans`` as they lie in files that hold only the places ``stored`` of dimension 2."""
+def within(extents: Extents, stored: Extent | None) -> Extents:
+    """``extents`` as they lie in files that hold only the places ``stored`` of dimension 2."""
     if stored is None:
-        return spans
-    return {**spans, 2: spans.get(2, stored).moved(-stored.start)}
+        return extents
+    return {**extents, 2: extents.get(2, stored).moved(-stored.start)}
 
 
-def slices(spans: Spans, dims: Sequence[int]) -> tuple[slice, ...]:
+def slices(extents: Extents, dims: Sequence[int]) -> tuple[slice, ...]:
     """The slices of an array whose dimensions are the dimensions ``dims`` of a batch, in this order."""
-    return tuple(slice(*spans[dim]) if dim in spans else slice(None) for dim in dims)
+    return tuple(slice(*extents[dim]) if dim in extents else slice(None) for dim in dims)

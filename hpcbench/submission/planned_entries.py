@@ -24,7 +24,7 @@ ALIKE = {
     "optimizer": "optimizer", "recipe": "hyperparameters",
 }  # fmt: skip
 """Columns of a record that all runs of an entry share."""
-Extent = tuple[float, float]
+Period = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def seconds(run: SubmittedRun) -> float:
 
 def most_at_once(runs: Sequence[SubmittedRun]) -> int:
     """The largest number of instances that were on the clock at one time."""
-    clocks: list[Extent] = [
+    clocks: list[Period] = [
         (run.record.start_unix_s, run.record.start_unix_s + (run.record.time_to_train_s or 0.0))
         for run in runs
         if run.record.start_unix_s is not None

@@ -26,8 +26,8 @@ class Widening:
 
     def fetch(self, x: Tensor) -> list[Tensor]:
         """What this rank lacks of ``x``, (..., part, ...), from the ranks that have it, in the order of its places."""
-        pieces = [_packed(x, self.dim, span.moved(-self.have.start)) for _, span in self.sends]
-        room = [_room(x, self.dim, span.length) for _, span in self.receives]
+        pieces = [_packed(x, self.dim, extent.moved(-self.have.start)) for _, extent in self.sends]
+        room = [_room(x, self.dim, extent.length) for _, extent in self.receives]
         self.axis.start(
             [(other, piece) for (other, _), piece in zip(self.sends, pieces, strict=True)],
             [(other, piece) for (other, _), piece in zip(self.receives, room, strict=True)],
@@ -40,22 +40,22 @@ class Widening:
             return x
         wide = _empty_like(x, self.dim, self.need.length)
         low, high = self.padding
-        for span in (Extent(0, low), Extent(self.need.length - high, self.need.length)):
-            if span.length:
-                _part(wide, self.dim, span).fill_(fill)
+        for extent in (Extent(0, low), Extent(self.need.length - high, self.need.length)):
+            if extent.length:
+                _part(wide, self.dim, extent).fill_(fill)
         if self.kept.length:
             own = _part(x, self.dim, self.kept.moved(-self.have.start))
             _part(wide, self.dim, self.kept.moved(-self.need.start)).copy_(own)
-        for (_, span), piece in zip(self.receives, fetched, strict=True):
-            _part(wide, self.dim, span.moved(-self.need.start)).copy_(piece.movedim(-1, 1))
+        for (_, extent), piece in zip(self.receives, fetched, strict=True):
+            _part(wide, self.dim, extent.moved(-self.need.start)).copy_(piece.movedim(-1, 1))
         return wide
 
     def start_back(self, wide: Tensor) -> Callable[[], Tensor]:
         """Start to send gradients (..., need, ...) to the owners; the result waits, and returns (..., have, ...)."""
         if self.plan.local:
             return lambda: wide
-        pieces = [_packed(wide, self.dim, span.moved(-self.need.start)) for _, span in self.receives]
-        room = [_room(wide, self.dim, span.length) for _, span in self.sends]
+        pieces = [_packed(wide, self.dim, extent.moved(-self.need.start)) for _, extent in self.receives]
+        room = [_room(wide, self.dim, extent.length) for _, extent in self.sends]
         wait = self.axis.start(
             [(other, piece) for (other, _), piece in zip(self.receives, pieces, strict=True)],
             [(other, piece) for (other, _), piece in zip(self.sends, room, strict=True)],
@@ -70,20 +70,20 @@ class Widening:
                     mine = _part(wide, self.dim, self.kept.moved(-self.need.start))
                     _part(own, self.dim, self.kept.moved(-self.have.start)).copy_(mine)
             wait()
-            for (_, span), piece in zip(self.sends, room, strict=True):
-                _part(own, self.dim, span.moved(-self.have.start)).add_(piece.movedim(-1, 1))
+            for (_, extent), piece in zip(self.sends, room, strict=True):
+                _part(own, self.dim, extent.moved(-self.have.start)).add_(piece.movedim(-1, 1))
             return own
 
         return finish
 
 
-def _part(tensor: Tensor, dim: int, span: Extent) -> Tensor:
-    return tensor.narrow(dim, span.start, span.length)
+def _part(tensor: Tensor, dim: int, extent: Extent) -> Tensor:
+    return tensor.narrow(dim, extent.start, extent.length)
 
 
-def _packed(tensor: Tensor, dim: int, span: Extent) -> Tensor:
+def _packed(tensor: Tensor, dim: int, extent: Extent) -> Tensor:
     """A part as it is sent: channels last, whatever the layout, so that both sides use the same order."""
-    return _part(tensor, dim, span).movedim(1, -1).contiguous()
+    return _part(tensor, dim, extent).movedim(1, -1).contiguous()
 
 
 def _room(like: Tensor, dim: int, length: int) -> Tensor:

@@ -33,7 +33,7 @@ class Extent(NamedTuple):
 
 
 def cut(size: int, parts: int) -> list[Extent]:
-    """A dimension of ``size`` cut into consecutive spans whose lengths differ by at most one."""
+    """A dimension of ``size`` cut into consecutive extents whose lengths differ by at most one."""
     return [Extent(part * size // parts, (part + 1) * size // parts) for part in range(parts)]
 
 

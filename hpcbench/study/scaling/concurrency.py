@@ -26,7 +26,7 @@ LATE = 0.1
 CLOCKS_S = 1.0
 """How far the clocks of two nodes may differ; a shorter delay shows nothing."""
 
-Extent = tuple[float, float]
+Period = tuple[float, float]
 """Begin and end in seconds since 1970."""
 Cause = Literal["failed", "late", "interrupted", "missed"]
 
@@ -41,12 +41,12 @@ class InstanceClock:
     """Time of ``run_start``."""
     stop_s: float
     """Time of ``run_stop``."""
-    gaps: Sequence[Extent] = ()
-    """Extents between its attempts, in which it did not run."""
+    gaps: Sequence[Period] = ()
+    """Periods between its attempts, in which it did not run."""
 
     @property
-    def running(self) -> list[Extent]:
-        """The extents in which it trained."""
+    def running(self) -> list[Period]:
+        """The periods in which it trained."""
         ends = [self.start_s, *(end for gap in self.gaps for end in gap), self.stop_s]
         return [(begin, end) for begin, end in zip(ends[::2], ends[1::2], strict=True) if end > begin]
 
@@ -108,8 +108,8 @@ def concurrent(clocks: Sequence[InstanceClock]) -> tuple[list[InstanceClock], li
 def share_together(clocks: Sequence[InstanceClock]) -> float:
     """The part of the training time of all instances in which all of them trained: from 0 to 1."""
     total = sum(each.running_s for each in clocks)
-    changes = sorted((moment, step) for each in clocks for extent in each.running
-                     for moment, step in zip(extent, (1, -1), strict=True))  # fmt: skip
+    changes = sorted((moment, step) for each in clocks for period in each.running
+                     for moment, step in zip(period, (1, -1), strict=True))  # fmt: skip
     count, seconds = 0, 0.0
     for (moment, step), (following, _) in pairwise(changes):
         count += step

@@ -29,8 +29,8 @@ class Fields(Dataset[tuple[Tensor, Tensor]]):
 
     input_shape = (2, 7, 5)
 
-    def __init__(self, spans: Any | None = None) -> None:
-        self.rows, self.columns = slices(spans or {}, (2, 3))
+    def __init__(self, extents: Any | None = None) -> None:
+        self.rows, self.columns = slices(extents or {}, (2, 3))
 
     def __len__(self) -> int:
         return 4
@@ -39,8 +39,8 @@ class Fields(Dataset[tuple[Tensor, Tensor]]):
         places = 10 * torch.arange(7)[:, None] + torch.arange(5)
         return (index + places)[self.rows, self.columns].expand(2, -1, -1), torch.tensor(index)
 
-    def part(self, spans: Any) -> Fields:
-        return Fields(spans)
+    def part(self, extents: Any) -> Fields:
+        return Fields(extents)
 
 
 def test_slices_stand_in_the_order_of_the_array() -> None:

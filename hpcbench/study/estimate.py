@@ -16,7 +16,7 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.local_runs import POLL_S, Launcher, crash_reason
 from hpcbench.study.places import Place
 from hpcbench.study.run_status import RunStatus
-from hpcbench.study.signals import Signals
+from hpcbench.study.signal_counter import SignalCounter
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 
@@ -107,7 +107,7 @@ def calibrate(
 
 def run_side_by_side(run: StudyRun, launcher: Launcher, folders: Iterable[Path], places: Sequence[Place]) -> list[int]:
     """Make ``run`` in each of the folders and places at the same time; returns the exit codes."""
-    with Signals() as signals:
+    with SignalCounter() as signals:
         processes = [
             launcher.start(run.arguments(path, place.threads), path.with_suffix(".txt"), place)
             for path, place in zip(folders, places, strict=True)

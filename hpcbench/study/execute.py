@@ -18,7 +18,7 @@ from hpcbench.study.places import Devices, Place, divided, find_devices, physica
 from hpcbench.study.progress import say
 from hpcbench.study.run_status import RunStatus, Statuses, record_crash
 from hpcbench.study.runner import FAILURES_IN_A_ROW, StudyRunner
-from hpcbench.study.signals import Signals
+from hpcbench.study.signal_counter import SignalCounter
 from hpcbench.study.study_jobs import runs_of_later_jobs
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
@@ -82,7 +82,7 @@ def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], l
     runner = StudyRunner(
         folder, executor, due, len(places), keep=packed.keep, finished=finished, most_failures=most
     )  # fmt: skip
-    statuses = runner.run({run.name: folder.status(run.name) for run in runs}, Signals(signal.SIGUSR1))
+    statuses = runner.run({run.name: folder.status(run.name) for run in runs}, SignalCounter(signal.SIGUSR1))
     return DONE if all(state.final and state.status != "failed" for state in statuses.values()) else ABORTED
 
 

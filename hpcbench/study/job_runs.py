@@ -18,7 +18,7 @@ from hpcbench.results.units import counted
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.progress import say
 from hpcbench.study.run_status import RunStatus, Status, Statuses
-from hpcbench.study.signals import Signals
+from hpcbench.study.signal_counter import SignalCounter
 from hpcbench.study.study_jobs import new_job_folder, study_statuses
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
@@ -42,7 +42,7 @@ class JobRuns:
         """Ask the scheduler, once."""
         return study_statuses(self.folder, list(under_way))
 
-    def stop(self, under_way: Statuses, signals: Signals) -> None:
+    def stop(self, under_way: Statuses, signals: SignalCounter) -> None:
         """Jobs stay in their queue."""
 
     def hand_over(self, job: Job, title: str) -> tuple[Status, str, JobHandle]:
@@ -122,7 +122,7 @@ class SingleRunJobs(FromTheStart):
         (run,) = part
         return self.submit_part(part, self.make(run, self.folder.run(run.name)), run.name)
 
-    def stop(self, under_way: Statuses, signals: Signals) -> None:
+    def stop(self, under_way: Statuses, signals: SignalCounter) -> None:
         """End the runs on this machine; those cut off leave nothing, so that the same command can continue."""
         if self.site.scheduler != "local":
             return

@@ -19,7 +19,7 @@ from hpcbench.parallel.spawn import FOREIGN
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.places import Place
 from hpcbench.study.run_status import RunStatus, Status, Statuses, record_crash
-from hpcbench.study.signals import Signals
+from hpcbench.study.signal_counter import SignalCounter
 from hpcbench.study.study_run import StudyRun
 
 POLL_S = 0.1
@@ -186,7 +186,7 @@ class LocalRuns:
         except FileNotFoundError:
             return None
 
-    def stop(self, under_way: Statuses, signals: Signals) -> None:
+    def stop(self, under_way: Statuses, signals: SignalCounter) -> None:
         """Ask the runs under way to stop; a second signal, or too long a wait, kills them."""
         asked, killed = time.monotonic(), False
         asks = signals.first if signals.first in (signal.SIGTERM, signal.SIGUSR1) else signal.SIGTERM

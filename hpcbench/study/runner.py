@@ -10,7 +10,7 @@ from typing import Protocol
 
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.run_status import RunStatus, Status, Statuses
-from hpcbench.study.signals import Signals
+from hpcbench.study.signal_counter import SignalCounter
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 
@@ -62,7 +62,7 @@ class Executor(Protocol):
     def look(self, under_way: Statuses) -> Mapping[str, RunStatus]:
         """The status of runs that were under way."""
 
-    def stop(self, under_way: Statuses, signals: Signals) -> None:
+    def stop(self, under_way: Statuses, signals: SignalCounter) -> None:
         """End the runs that end with the command; jobs in a queue stay there."""
 
     def log(self, name: str) -> Path:
@@ -95,7 +95,7 @@ class StudyRunner:
     failures: int = 0
     pause_s: float = 0.0
 
-    def run(self, statuses: Statuses, caught: Signals | None = None) -> dict[str, RunStatus]:
+    def run(self, statuses: Statuses, caught: SignalCounter | None = None) -> dict[str, RunStatus]:
         """Continue from ``statuses`` until there is nothing left to do; returns the status of all runs.
 
         ``caught`` are the signals that end the work; unset: SIGINT and SIGTERM.
@@ -104,7 +104,7 @@ class StudyRunner:
         started. A second call continues from there.
         """
         self.statuses = {name: self.at_the_start(name, state) for name, state in statuses.items()}
-        with caught or Signals() as signals:
+        with caught or SignalCounter() as signals:
             try:
                 while True:
                     signals.check()
@@ -132,7 +132,7 @@ class StudyRunner:
         """Runs that wait or run, or may."""
         return {name: state for name, state in self.statuses.items() if state.under_way}
 
-    def start_due(self, signals: Signals) -> None:
+    def start_due(self, signals: SignalCounter) -> None:
         """Start the runs that are due, as far as there is room; none while the status of a run is unknown."""
         due = [run for run in self.due(self.statuses) if self.is_startable(run.name)]
         for part in self.executor.pack(due):
@@ -154,7 +154,7 @@ class StudyRunner:
         """The status of a run, which may be new to the study."""
         return self.statuses.get(name, RunStatus("absent"))
 
-    def poll(self, signals: Signals) -> bool:
+    def poll(self, signals: SignalCounter) -> bool:
         """Wait a moment, then look at the runs under way; returns whether a status has changed."""
         first, longest = self.executor.pauses_s
         self.pause_s = min(longest, 1.5 * (self.pause_s or first / 1.5))

@@ -1,4 +1,4 @@
-"""The signals that end the command of a study, or the process that makes packed runs in a job."""
+"""Counts the signals that end the command of a study, or the process that makes packed runs in a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcbench.exits import Aborted
 from staging.ranks.signals import REPEATED_S, Handlers
 
 
-class Signals(Handlers):
+class SignalCounter(Handlers):
     """Counts signals while entered, and raises ``Aborted`` (128+n) at the next ``check``.
 
     Signals within ``REPEATED_S`` of the first count as the same one, since launchers and schedulers repeat them.

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from hpcbench.exits import Aborted
-from hpcbench.study import signals
+from hpcbench.study import signal_counter
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.places import Place
-from hpcbench.study.signals import Signals
+from hpcbench.study.signal_counter import SignalCounter
 from tests.hpcbench.study.conftest import make
 
 
@@ -60,7 +60,7 @@ class WritingLauncher:
 def test_a_repeated_signal_leaves_runs_the_time_to_write_and_a_second_one_does_not(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeated_s: float, code: int
 ) -> None:
-    monkeypatch.setattr(signals, "REPEATED_S", repeated_s)
+    monkeypatch.setattr(signal_counter, "REPEATED_S", repeated_s)
     folder = StudyFolder(tmp_path / "study")
     with held(folder):
         folder.write({"kind": "convergence"})
@@ -74,7 +74,7 @@ def test_a_repeated_signal_leaves_runs_the_time_to_write_and_a_second_one_does_n
 
 def test_handlers_return_where_no_signal_ends_the_command() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with Signals() as caught:
+    with SignalCounter() as caught:
         assert signal.getsignal(signal.SIGTERM) is not before
         caught.check()
     assert signal.getsignal(signal.SIGTERM) is before

@@ -13,12 +13,13 @@ PAGE = (ROOT / "docs/staging.md").read_text(encoding="utf-8")
 TESTS = ROOT / "tests/staging"
 NAMED = re.compile(r"`((?:[\w/]*/)?test_\w+)(\.py)?`")
 """A file of tests, or a test in the file that was named before it."""
-PARAGRAPHS = (
-    "**Sources that change.**", "**Verify.**", "**The manifest**", "`--staging.overlap true` trains",
-    "With shards each node draws", "`--staging.path`, `.transform`", "When a process reads some part of a staged file",
-    "`--report FILE` writes all figures",
+NO_PROMISES = (
+    "Staging copies a dataset", "CosmoFlow:", "DeepCAM:", "The tables show:", "**Memory of a rank**",
+    "Each promise names the test", "The tests run parts of these campaigns", "`python benchmarks/staging.py` compares",
 )  # fmt: skip
-"""How paragraphs begin, outside the lists, that make promises, too."""
+"""How paragraphs begin, outside the lists, that promise nothing that a test could hold."""
+JOBS = (ROOT / "docs/running-on-a-supercomputer.md").read_text(encoding="utf-8")
+JOB_TESTS = ROOT / "tests/slurm"
 
 
 def items(title: str) -> list[str]:
@@ -27,15 +28,22 @@ def items(title: str) -> list[str]:
     return re.findall(r"^- (.*(?:\n  .*)*)", section, re.MULTILINE)
 
 
-def paragraph(start: str) -> str:
-    """The paragraph that begins so."""
-    (found,) = [text for text in PAGE.split("\n\n") if text.startswith(start)]
-    return found
+def paragraphs() -> list[str]:
+    """The paragraphs of the page: what is no heading, list, table or block of commands."""
+    prose = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+    return [text for text in prose.split("\n\n") if text.strip() and not text.lstrip("\n").startswith(("#", "- ", "|"))]
 
 
-def path_of(name: str) -> Path:
+def interruptions() -> list[list[str]]:
+    """The cells of the rows of the table of what interrupts a job."""
+    section = JOBS.split("\n## What interrupts a job\n")[1].split("\n## ")[0]
+    table = next(text for text in section.split("\n\n") if text.startswith("| |")).splitlines()
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[2:]]
+
+
+def path_of(name: str, below: Path = TESTS) -> Path:
     """Where a file of tests is that the page names."""
-    return ROOT / name if name.startswith("tests/") else TESTS / name
+    return ROOT / name if name.startswith("tests/") else below / name
 
 
 def functions(path: Path) -> set[str]:
@@ -43,12 +51,12 @@ def functions(path: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-def missing(page: str) -> list[str]:
+def missing(page: str, below: Path = TESTS) -> list[str]:
     """The files that a page names and that are not there, and the tests that are not in the file named before them."""
     lacking, path = [], None
     for name, is_file in NAMED.findall(page):
         if is_file:
-            path = path_of(f"{name}.py")
+            path = path_of(f"{name}.py", below)
             lacking += [] if path.is_file() else [f"{name}.py"]
         elif path is None or not path.is_file() or name not in functions(path):
             lacking.append(f"{path.name if path else 'no file'}: {name}")
@@ -76,9 +84,26 @@ def test_the_meaning_of_a_figure_names_a_test(meaning: str) -> None:
     assert any(is_file for _, is_file in NAMED.findall(meaning)), meaning
 
 
-@pytest.mark.parametrize("start", PARAGRAPHS)
-def test_a_paragraph_with_promises_names_a_test(start: str) -> None:
-    assert any(is_file for _, is_file in NAMED.findall(paragraph(start)))
+@pytest.mark.parametrize("text", paragraphs(), ids=lambda text: " ".join(text.split()[:4]))
+def test_a_paragraph_names_a_test_unless_it_promises_nothing(text: str) -> None:
+    assert any(is_file for _, is_file in NAMED.findall(text)) or text.strip().startswith(NO_PROMISES)
+
+
+def test_paragraphs_without_promises_are_of_today() -> None:
+    assert [start for start in NO_PROMISES if not any(text.strip().startswith(start) for text in paragraphs())] == []
+
+
+@pytest.mark.parametrize("row", interruptions(), ids=lambda row: row[0])
+def test_what_interrupts_a_job_names_its_test(row: list[str]) -> None:
+    names = NAMED.findall(row[3])
+    assert [bool(is_file) for _, is_file in names] == [True, False]
+    assert missing(row[3], JOB_TESTS) == []
+
+
+def test_the_tests_of_other_paragraphs_on_jobs_are_there() -> None:
+    section = JOBS.split("\n## What interrupts a job\n")[1].split("\n## ")[0]
+    assert len(interruptions()) >= 6
+    assert missing(section, JOB_TESTS) == []
 
 
 def test_all_tests_that_the_page_names_are_there() -> None:

@@ -13,7 +13,9 @@ import psutil
 import pytest
 
 from staging.errors import DataError
+from staging.options import StageOptions
 from staging.ranks.world import Alone
+from staging.stage import stage
 from staging.storage import space
 from staging.storage.cgroup import memory_left
 from staging.storage.space import (
@@ -46,6 +48,19 @@ def test_a_folder_in_memory_has_no_more_room_than_memory(tmp_path: Path, monkeyp
     assert free_bytes(tmp_path) == 12_345
     monkeypatch.setattr(space, "filesystem_type", lambda _: "xfs")
     assert free_bytes(tmp_path) > 12_345
+
+
+def test_what_does_not_fit_into_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").write_bytes(bytes(MIB))
+    monkeypatch.setattr(space, "filesystem_type", lambda _: "tmpfs")
+    options = StageOptions(tmp_path / "source", str(tmp_path / "to"), piece_bytes=1 << 16)
+    monkeypatch.setattr(space, "available_memory", lambda: MIB)
+    with pytest.raises(DataError, match=r"has 1.00 MiB free where staging needs [\d.]+ MiB"):
+        stage(options, Alone(), quiet=True)
+    assert not list((tmp_path / "to").glob("*"))
+    monkeypatch.setattr(space, "available_memory", lambda: 64 * MIB)
+    assert stage(options, Alone(), quiet=True).totals.bytes_landed == MIB
 
 
 def test_filesystem_types_agree_with_psutil() -> None:

@@ -142,6 +142,14 @@ def test_less_than_one_of_512_healthy_nodes_is_named(scatter: float, freedom: fl
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("nodes", "named_ones", "least"), [(64, 0.04, 0.8), (128, 0.1, 0.86), (512, 0.48, 0.9)])
+def test_many_nodes_that_scatter_by_2_percent(nodes: int, named_ones: float, least: float) -> None:
+    wrong, found = called(600 if nodes < 500 else 300, nodes, 0.02)
+    assert wrong == pytest.approx(named_ones, abs=max(0.03, named_ones / 4))
+    assert found >= least
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [3, 4, 8, 16, 64, 512])
 @pytest.mark.parametrize(("scatter", "level"), [(0.01, 0.05), (0.02, 0.05), (0.03, 0.08)])
 def test_the_level_holds_for_any_number_of_nodes(nodes: int, scatter: float, level: float) -> None:

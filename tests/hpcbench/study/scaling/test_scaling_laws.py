@@ -161,6 +161,18 @@ def test_a_kink_of_10_percent_is_found(fit: Fit, beyond: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fit", "shares"),
+    [(fit_amdahl, {1: 0.99, 2: 0.91, 4: 0.82}), (fit_gustafson, {1: 0.69, 2: 0.96, 4: 0.99})],
+    ids=["amdahl", "gustafson"],
+)
+@pytest.mark.parametrize("beyond", [1, 2, 4])
+def test_a_kink_at_a_scatter_of_2_percent_takes_five_repeats(fit: Fit, shares: dict[int, float], beyond: int) -> None:
+    assert announced(studies(fit, 300, 4, 5, 0.02, beyond=beyond)) >= 0.9
+    assert announced(studies(fit, 300, 4, 3, 0.02, beyond=beyond)) == pytest.approx(shares[beyond], abs=0.07)
+
+
+@pytest.mark.slow
 @LAWS
 @pytest.mark.parametrize("fraction", [0.0, 0.1])
 @pytest.mark.parametrize("spread", [0.005, 0.02])

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -86,10 +87,13 @@ def message_s(found: Characterisation) -> float:
     return total
 
 
-def steps_here(preset: str, repeats: int, seconds: float, folder: Path) -> list[dict[str, Any]]:
+def steps_here(
+    applications: Sequence[str], preset: str, repeats: int, seconds: float, folder: Path
+) -> list[dict[str, Any]]:
     """Predict and time steps at three local batches that were not characterised, and on one and two one-core nodes."""
     rows = []
-    for application, (small, large) in BASE.items():
+    for application in applications:
+        small, large = BASE[application]
         others, file = OTHERS[application], folder / f"{application}.json"
         own = characterise(application, preset, small, 1, 5 * seconds, file)
         top = characterise(application, preset, large, 1, 3 * seconds, folder / f"{application}-large.json")
@@ -114,7 +118,7 @@ def steps_here(preset: str, repeats: int, seconds: float, folder: Path) -> list[
     return rows
 
 
-def staging_here(memory: Path, disk: Path, repeats: int, files: int, size: int) -> list[dict[str, Any]]:
+def staging_here(memory: Path, disk: Path, repeats: int, files: int, size: int, probe_s: float) -> list[dict[str, Any]]:
     """Predict and time staging of files in the page cache to memory and to disk, in turn, after a probe of each."""
     with tempfile.TemporaryDirectory(dir=memory) as fast, tempfile.TemporaryDirectory(dir=disk) as slow:
         source = Path(slow) / "source"
@@ -127,7 +131,9 @@ def staging_here(memory: Path, disk: Path, repeats: int, files: int, size: int) 
         places = {"memory": Path(fast), "disk": Path(slow)}
         predicted, ways = {}, {}
         for name, place in places.items():
-            ceilings = probe(StageOptions(source, str(place / "probed"), threads=2), Alone(), budget_s=5, quiet=True)
+            ceilings = probe(
+                StageOptions(source, str(place / "probed"), threads=2), Alone(), budget_s=probe_s, quiet=True
+            )
             best = ceilings.best("write_flushed")
             ways[name] = best.note if best is not None else "auto"
             predicted[name] = staged_time(summary, ceilings, way=ways[name]).seconds

@@ -37,17 +37,21 @@ SIZES: dict[str, dict[str, Any]] = {
     "deepcam": {"data.height": 768, "data.width": 1152},
 }
 FORMATS = {"cosmoflow": ("npy", "tfrecord"), "deepcam": ("npy", "hdf5")}
+SMOKE: dict[str, dict[str, Any]] = {
+    "cosmoflow": {"data.sample_size": 32, "simulate.universe_size": 32},
+    "deepcam": {"data.height": 48, "data.width": 64},
+}
 BOUND = 1.05
 
 
-def reader(name: str, form: str, folder: Path) -> Callable[[bool], Callable[[], None]]:
+def reader(name: str, form: str, size: dict[str, Any], folder: Path) -> Callable[[bool], Callable[[], None]]:
     """Return a function that makes an epoch of reads, checked or not, of ``SAMPLES`` staged below ``folder``."""
     application = find_application(name)
     common = {
         "data.root": str(folder / "source"), "data.format": form, "simulate.train_samples": SAMPLES[name],
         "simulate.validation_samples": 1, "train.seed": 1, "parallel.accelerator": "cpu",
     }  # fmt: skip
-    config = resolve(application, None, None, common | SIZES[name])
+    config = resolve(application, None, None, common | size)
     simulate_dataset(application, config, folder / "source", quiet=True)
     stage(StageOptions(folder / "source", str(folder / "staged")), Alone(), quiet=True)
     shutil.rmtree(folder / "source")
@@ -67,13 +71,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--place", type=Path, default=Path("/dev/shm"), help="where to stage to, with 2 GiB free")
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--smoke", action="store_true", help="tiny samples: whether it works, and no measurement")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    sizes = SMOKE if options.smoke else SIZES
     found, missed = {}, []
     for name, forms in FORMATS.items():
         for form in forms:
             with tempfile.TemporaryDirectory(dir=options.place) as folder:
-                epoch = reader(name, form, Path(folder))
+                epoch = reader(name, form, sizes[name], Path(folder))
                 began = time.perf_counter()
                 pair = paired(("unchecked", epoch(False)), ("checked", epoch(True)), rounds=options.rounds)
             ratio = pair.speedup_median
@@ -84,7 +90,8 @@ def main() -> None:
                 flush=True,
             )
             missed += [f"{name} {form}"] if ratio > BOUND else []
-    print(f"written to {write_results('first_reads', found)}")
+    if not options.smoke:
+        print(f"written to {write_results('first_reads', found)}")
     sys.exit(f"missed: {', '.join(missed)}" if missed else 0)
 
 

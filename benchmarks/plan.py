@@ -91,10 +91,10 @@ def measure(folder: Path, kind: str, entries: int, rounds: int) -> dict[str, Any
     return {"kind": kind, **sorted(found, key=lambda figures: float(figures["total_s"]))[rounds // 2]}
 
 
-def whole_command(memory: Path, rounds: int) -> dict[str, Any]:
+def whole_command(memory: Path, rounds: int, entries: int) -> dict[str, Any]:
     """Measure seconds of the whole command with two ranks, and of ``find``, in turn after one warm-up each."""
     source, index = memory / "source", memory / "dataset.index"
-    for number in range(BOUND_ENTRIES // 1000):
+    for number in range(entries // 1000):
         folder = source / f"train/{number:06d}"
         folder.mkdir(parents=True)
         for sample in range(1000):
@@ -115,7 +115,7 @@ def whole_command(memory: Path, rounds: int) -> dict[str, Any]:
             if turn >= 0:
                 taken[name].append(time.perf_counter() - start)
     return {
-        "entries": BOUND_ENTRIES,
+        "entries": entries,
         "ranks": 2,
         "rounds": rounds,
         "bounds_s": COMMAND_BOUNDS_S,
@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="processes for each size")
     parser.add_argument("--largest", type=int, default=ENTRIES[-1], help="leave out sizes with more entries")
     parser.add_argument("--command-rounds", type=int, default=21, help="turns of the whole command; 0: leave it out")
+    parser.add_argument("--command-entries", type=int, default=BOUND_ENTRIES, help="files of the whole command")
     parser.add_argument("--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs for 500,000 empty files")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -140,7 +141,7 @@ def main() -> None:
     command: dict[str, Any] = {"skipped": "mpiexec is not on the path, or --command-rounds 0"}
     if options.command_rounds and shutil.which("mpiexec"):
         with tempfile.TemporaryDirectory(dir=options.memory) as memory:
-            command = whole_command(Path(memory), options.command_rounds)
+            command = whole_command(Path(memory), options.command_rounds, options.command_entries)
         print(f"whole command: {command['medians_s']}", flush=True)
     results = []
     with tempfile.TemporaryDirectory() as folder:

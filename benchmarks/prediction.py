@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import RESULTS, write_results
-from _here import staging_here, steps_here
+from _here import BASE, staging_here, steps_here
 
 from hpcbench.mlperf.published import published_runs
 from hpcbench.prediction.entries import model_entries
@@ -106,8 +106,10 @@ def pair_object(pair: Pair) -> dict[str, object]:
 def here(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Predict this machine, measure it, print both, and return what is written to the result file."""
     with tempfile.TemporaryDirectory() as folder:
-        rows = steps_here(options.preset, options.repeats, options.seconds, Path(folder))
-    rows += staging_here(options.memory, options.disk, options.repeats, options.files, options.file_bytes)
+        rows = steps_here(options.only, options.preset, options.repeats, options.seconds, Path(folder))
+    rows += staging_here(
+        options.memory, options.disk, options.repeats, options.files, options.file_bytes, options.probe_s
+    )
     cells = [[row["what"], f"{row['predicted_s']:.4g}", f"{row['median_s']:.4g}", f"{100 * row['error']:+.1f}",
               f"{100 * row['goal']:.0f}", "met" if row["met"] else "missed"] for row in rows]  # fmt: skip
     headers = ["here", "predicted s", "took s", "error %", "goal %", ""]
@@ -118,6 +120,7 @@ def here(options: argparse.Namespace) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--here", action="store_true", help="also measure this machine; it must be idle (10 minutes)")
+    parser.add_argument("--only", nargs="+", choices=list(BASE), default=list(BASE), help="applications measured here")
     parser.add_argument("--preset", default="laptop", help="preset of the steps that are measured here")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="seconds for the steps of one measurement")
@@ -125,6 +128,7 @@ def main() -> None:
     parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--files", type=int, default=300)
     parser.add_argument("--file-bytes", type=int, default=2 << 20)
+    parser.add_argument("--probe-s", type=float, default=5.0, help="seconds for each probe of a place to stage to")
     options = parser.parse_args()
     results: dict[str, Any] = {"published": published()}
     if options.here:

@@ -7,34 +7,69 @@ from pathlib import Path
 from tests.documented_commands import Command, every
 
 COMMANDS = every()
+INSTALLS = "tests/docs/test_installing.py::test_what_any_page_installs_is_there"
 NOT_RUN = {
-    "pip ": "changes the environment of the tests",
-    "python -m pip ": "changes the environment of the tests",
-    "python -m pytest": "runs this test",
-    "python -m tests.": "takes minutes to an hour; tests/staging runs a part of it",
-    "python -m staging": "tests/staging/cli runs it",
-    "hpcbench demo": "tests/docs/test_first_hour.py runs it with --preset smoke",
-    "hpcbench bundle hpcbench.tar.gz": "tests/hpcbench/bundle installs one",
-    "hpcbench data split": "tests/hpcbench/cli/test_data.py cuts a universe",
-    "hpcbench train cosmoflow --run-dir runs/mine --resume": "tests/hpcbench/train/test_interrupted.py",
-    "hpcbench study report studies/strong --convergence ": "tests/hpcbench/study/scaling/test_joined.py",
-    "hpcbench study execute ": "in jobs alone; tests/slurm/test_convergence.py",
-    "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
-    "hpcbench check hpc_results": "the logs of others; tests/hpcbench/cli/test_check.py",
-    "hpcbench results hpc_results": "the logs of others; tests/hpcbench/cli/test_results.py",
-    "hpcbench analyze hpc_results": "the logs of others; tests/hpcbench/cli/test_analyze.py",
-    "hpcbench campaign plan ": "for accelerators; tests/hpcbench/cli/test_campaign.py",
-    "hpcbench campaign run esif-hpc-4 ": "needs the published dataset; tests/hpcbench/campaign/test_rehearsal.py",
-    "hpcbench campaign show --rules ": "a file of the reader's; tests/hpcbench/campaign/test_read_rules.py",
-    "hpcbench package LAB": "needs runs of a supercomputer; tests/hpcbench/submission makes some",
-    "hpcbench project runs/": "the same",
-    "hpcbench train cosmoflow --recipe-from": "tests/hpcbench/submission/test_borrowed_recipe.py",
-    "hpcbench submit cosmoflow --recipe-from": "the same",
+    "pip list": "of the machine; tests/docs/test_installing.py::test_what_is_installed_is_listed",
+    "pip install": f"changes the environment of the tests; {INSTALLS}",
+    "python -m pip install": f"changes the environment of the tests; {INSTALLS}",
+    "python -m pytest": "runs this test; tests/docs/test_pages.py::test_the_commands_of_a_page_work_in_order",
+    "python -m tests.": "takes minutes to an hour; tests/docs/test_programs.py::test_a_program_works_at_a_small_size",
+    "python -m staging": "a bare name; tests/staging/cli/test_output.py::test_figures_are_printed_and_written",
+    "python benchmarks/accelerator.py wheels": "needs a network; "
+    "tests/benchmarks/test_accelerator.py::test_packages_of_the_machine_are_never_carried",
+    "python benchmarks/accelerator.py tests": "for accelerators; tests/benchmarks/test_accelerator.py::"
+    "test_tests_that_need_an_accelerator_are_tried_on_a_processor_of_a_bare_machine",
+    "python benchmarks/characterisation.py": "takes a while; "
+    "tests/benchmarks/test_characterisation.py::test_the_page_has_the_tables_of_today",
+    "python benchmarks/staging_sizes.py": "takes a while; "
+    "tests/staging/test_staging_sizes.py::test_the_page_has_the_tables_of_the_script",
+    "python benchmarks/": "takes minutes and records its result; "
+    "tests/docs/test_programs.py::test_a_program_works_at_a_small_size",
+    "hpcbench demo": "with --preset smoke; tests/docs/test_first_hour.py::test_a_section_works_as_it_stands",
+    "hpcbench bundle hpcbench.tar.gz": "needs a network, or an index of the test; "
+    "tests/hpcbench/bundle/test_offline_installation.py::"
+    "test_a_bundle_trains_without_a_network_on_the_torch_that_is_there",
+    "hpcbench data split": "a universe is the reader's; "
+    "tests/hpcbench/cli/test_data.py::test_a_universe_is_split_into_samples_that_verify",
+    "hpcbench train cosmoflow --run-dir runs/mine --resume": "of an interrupted run; tests/hpcbench/train/"
+    "test_interrupted.py::test_a_run_whose_epochs_are_longer_than_its_time_comes_to_its_target_bit_for_bit",
+    "hpcbench study report studies/strong --convergence ": "two studies of the reader; tests/hpcbench/study/scaling/"
+    "test_joined.py::test_a_report_remembers_the_convergence_study_until_it_is_told_to_forget_it",
+    "hpcbench study execute ": "in jobs alone; "
+    "tests/slurm/test_convergence.py::test_runs_packed_in_jobs_from_the_command_to_the_report",
+    "hpcbench check results/": "a folder of others' logs; "
+    "tests/hpcbench/cli/test_check.py::test_a_folder_of_runs_keeps_the_rules_of_a_package",
+    "hpcbench check hpc_results": "the logs of others; "
+    "tests/hpcbench/cli/test_check.py::test_a_round_is_checked_by_its_own_rules",
+    "hpcbench results hpc_results": "the logs of others; "
+    "tests/hpcbench/cli/test_results.py::test_a_round_is_shown_by_folder",
+    "hpcbench analyze hpc_results": "the logs of others; "
+    "tests/hpcbench/cli/test_analyze.py::test_page_plots_and_tables",
+    "hpcbench campaign plan ": "one ends with 2, as its page says; "
+    "tests/hpcbench/cli/test_campaign.py::test_plan_says_what_cannot_run",
+    "hpcbench campaign run esif-hpc-4 ": "needs the published dataset; "
+    "tests/hpcbench/campaign/test_rehearsal.py::test_a_shipped_campaign_runs_here",
+    "hpcbench campaign show --rules ": "a file of the reader's; "
+    "tests/hpcbench/cli/test_campaign.py::test_rules_in_a_file_are_shown",
+    "hpcbench package LAB runs/* --write-facts": "needs runs of a supercomputer; "
+    "tests/hpcbench/submission/test_package_input.py::test_the_template_is_read_back_and_nothing_overwritten",
+    "hpcbench package LAB runs/* --facts": "needs runs of a supercomputer; "
+    "tests/hpcbench/submission/test_package.py::test_the_official_tools_accept_it_in_a_process_of_their_own",
+    "hpcbench package LAB runs/* --throughput": "needs runs of a supercomputer; "
+    "tests/hpcbench/submission/test_package.py::test_throughput_prunes_and_asks_for_time_to_train",
+    "hpcbench project runs/": "needs runs of a supercomputer; "
+    "tests/hpcbench/submission/test_projection.py::test_the_command",
+    "hpcbench train cosmoflow --recipe-from": "a log of others; "
+    "tests/hpcbench/submission/test_borrowed_recipe.py::test_batch_norm_over_other_samples_is_told",
+    "hpcbench submit cosmoflow --recipe-from": "a log of others; "
+    "tests/hpcbench/submission/test_borrowed_recipe.py::test_a_log_of_a_published_round",
     "hpcbench predict cosmoflow --machine selene --nodes 64,128 --software v1.0 --calibrate": "a run on that machine; "
-    "tests/hpcbench/cli/test_predict.py",
-    "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
+    "tests/hpcbench/cli/test_predict.py::test_a_run_on_the_machine_calibrates",
+    "hpcbench doctor --job ": "in jobs alone; "
+    "tests/hpcbench/measure/test_job_check.py::test_two_ranks_look_and_one_tells",
 }
-"""Beginnings of commands that are not run here, and why."""
+"""Beginnings of commands that are not run here; why, and the test that runs them as far as that is possible. The first
+that fits counts."""
 ENDS = {"hpcbench check runs/": 1}
 """Beginnings of commands that end with another code than 0: runs of small presets have targets of their own."""
 ONLY_NAMED = {

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hpcbench.bundle import site_install
 from hpcbench.bundle.target import GLIBC
 from hpcbench.cli.main import main
 from tests.command_lines import FENCED
+from tests.documented_commands import Command, every
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
@@ -34,6 +36,12 @@ def commands() -> list[list[str]]:
     return [words[next(n for n, word in enumerate(words) if not re.match(r"[A-Z]+=", word)) :] for words in found]
 
 
+def installs(command: Command) -> bool:
+    """Whether a command installs with pip."""
+    return "pip" in command.words and "install" in command.words
+
+
+@cache
 def options_of(*command: str) -> set[str]:
     """The long options in the help of a Python program."""
     done = subprocess.run([sys.executable, *command, "--help"], capture_output=True, text=True, check=True)
@@ -74,6 +82,23 @@ def test_pip_knows_its_options_and_the_project_its_extras() -> None:
     assert set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table[1].splitlines()))) == set(
         PROJECT["optional-dependencies"]
     )
+
+
+@pytest.mark.parametrize("source", sorted(source for source, found in every().items() if any(map(installs, found))))
+def test_what_any_page_installs_is_there(source: str) -> None:
+    pytest.importorskip("pip")
+    known = options_of("-m", "pip", "install")
+    for command in filter(installs, every()[source]):
+        words = command.words[command.words.index("install") + 1 :]
+        assert {word for word in words if word.startswith("--")} <= known, command
+        extras = re.findall(r"^(?:\.|hpcbench-ml)\[([\w,]+)\]$", words[-1])
+        assert set(",".join(extras).split(",")) - {""} <= set(PROJECT["optional-dependencies"]), command
+
+
+def test_what_is_installed_is_listed() -> None:
+    pytest.importorskip("pip")
+    done = subprocess.run([sys.executable, "-m", "pip", "list", "--format=freeze"], capture_output=True, check=True)
+    assert b"numpy==" in done.stdout
 
 
 def test_venv_knows_its_options() -> None:

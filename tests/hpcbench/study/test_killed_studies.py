@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from hpcbench.batch import submission
 from hpcbench.batch.packed_runs import packed_runs
 from hpcbench.cli.main import main
-from tests.hpcbench.batch.waiting_slurm import SLOW_S, Queue, killed
+from tests.hpcbench.batch.waiting_slurm import SLOW_S, Queue, changes, killed
 
 STUDIES = {
     "strong": "--nodes 1,2 --repeats 1 --steps 9 --no-stage --train.local_batch_size 2",
@@ -53,31 +52,21 @@ def submitted(queue: Queue, folder: Path) -> Counter[str]:
     return found
 
 
-def changes(
-    command: Callable[[Path], object], folder: Path, prepare: Callable[[Path], object] = lambda folder: None
-) -> int:
-    """About how many changes of the disk a command makes in a folder that is prepared, to ten."""
-    found = 0
-    while True:
-        place = folder.with_name(f"{folder.name}-{found}")
-        prepare(place)
-        if not killed(lambda: command(place), found + 1):  # noqa: B023
-            return found
-        found += 10
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("instants", [6, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [6, pytest.param(None, marks=pytest.mark.long)])
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("kind", STUDIES)
 def test_each_run_is_in_one_job_wherever_a_study_is_killed(
-    kind: str, resumed: bool, instants: int, queue: Queue, small_cosmos: Path, tmp_path: Path,
+    kind: str, resumed: bool, most: int | None, queue: Queue, small_cosmos: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """At so many of all its changes, spread over the command, at places that chance picks; then the queue is down."""
+    """At all changes, or at so many of them that chance picks, with a queue that answers, fails or is down.
+
+    It is down after that, too.
+    """
     monkeypatch.setattr(submission, "SETTLED_S", 0.5)
     start(kind, tmp_path / "first", small_cosmos)  # imports what children then have
-    middle = 1 + changes(lambda folder: start(kind, folder, small_cosmos), tmp_path / "all") // 2
+    middle = 1 + changes(lambda: start(kind, tmp_path / "all", small_cosmos)) // 2
 
     def begin(folder: Path) -> int:
         """The command that is killed; where that is ``resume``, another one was killed midway before it."""
@@ -86,14 +75,18 @@ def test_each_run_is_in_one_job_wherever_a_study_is_killed(
     def prepare(folder: Path) -> None:
         if resumed:
             killed(lambda: start(kind, folder, small_cosmos), middle)
+            time.sleep(0.6)
 
-    last = changes(begin, tmp_path / "each", prepare)
-    chance = random.Random(7)
-    for number in range(instants):
+    prepare(tmp_path / "each")
+    last = changes(lambda: begin(tmp_path / "each"))
+    for number, instant in enumerate(instants(last, most)):
         folder = tmp_path / f"study-{number}"
-        instant = 1 + (number * last) // instants + chance.randrange(max(1, last // instants))
         prepare(folder)
+        trouble = (None, queue.fails, queue.down)[number % 3]
+        if trouble is not None:
+            trouble.touch()
         killed(lambda: begin(folder), instant)  # noqa: B023
+        queue.fails.unlink(missing_ok=True)
         queue.down.touch()
         time.sleep(2 * SLOW_S)
         before = queue.folders()
@@ -107,3 +100,11 @@ def test_each_run_is_in_one_job_wherever_a_study_is_killed(
             assert resume(folder) in (0, 2)
             time.sleep(0.6)
         assert submitted(queue, folder) == dict.fromkeys(RUNS[kind], 1), (number, instant, last)
+
+
+def instants(last: int, most: int | None) -> list[int]:
+    """The numbers of all changes to ``last``, or of so many, spread over them, at places that chance picks."""
+    if most is None:
+        return list(range(1, last + 1))
+    chance = random.Random(7)
+    return [1 + (number * last) // most + chance.randrange(max(1, last // most)) for number in range(most)]

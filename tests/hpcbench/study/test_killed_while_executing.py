@@ -1,0 +1,176 @@
+"""Studies killed while a queue runs their jobs for real, and is slow, fails, is down, denies, or loses an answer.
+
+The user gives the command again under the same trouble, and then until all runs are done. Each of them is trained
+exactly once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from hpcbench.batch import submission
+from hpcbench.batch.holds import read_holds
+from hpcbench.cli.main import main
+from hpcbench.results.attempts import Attempts
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.study_jobs import study_statuses
+from tests.hpcbench.batch.executing import COMMANDS, LIMIT_S, Machine, read_lines
+from tests.hpcbench.batch.waiting_slurm import changes, killed
+from tests.hpcbench.study.test_killed_studies import instants
+
+RUNS = ("n0001-r1", "n0002-r1")
+TROUBLES = {"calm": "", "slow": "0.3", "lost": "1", "refuses": "1", "down": "", "denies": ""}
+"""Files of the fake scheduler, and what they hold."""
+DENIES = """\
+#!/bin/bash
+if rm "$FAKE/denies" 2> /dev/null; then
+    echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2
+    exit 1
+fi
+"""
+AT_ONCE = 6
+Kill = Callable[[Callable[[], object]], object]
+"""Runs a command in a child that does not live to its end."""
+
+
+class User:
+    """Who wants ladders of two sizes, and whose commands are killed."""
+
+    def __init__(self, machine: Machine, folder: Path, data: Path) -> None:
+        self.machine, self.folder, self.data = machine, folder, data
+        self.studies: list[Path] = []
+
+    def start(self, folder: Path) -> int:
+        """Begin a study, or continue it by the same command."""
+        words = ["study", "strong", "cosmoflow", "--preset", "smoke", "--site", f"generic-{self.machine.kind}"]
+        words += ["--nodes", "1,2", "--repeats", "1", "--steps", "9", "--no-stage", "--train.local_batch_size", "2"]
+        return main([*words, "--cores-per-rank", "1", "--data.root", str(self.data), "--study-dir", str(folder)])
+
+    def resume(self, folder: Path) -> int:
+        """Continue a study."""
+        return main(["study", "resume", str(folder)])
+
+    def prepared(self, name: str, half: int) -> Path:
+        """The folder of another study; with ``half``, its first command was killed before that change."""
+        self.studies.append(self.folder / name)
+        if half:
+            killed(lambda: self.start(self.studies[-1]), half)
+        return self.studies[-1]
+
+    def meet(self, trouble: str, kill: Kill, half: int) -> None:
+        """Have a command killed in trouble, and give one more before that is over."""
+        path = self.prepared(f"study-{len(self.studies)}-{trouble}", half)
+        made = self.machine.trouble(trouble, TROUBLES[trouble])
+        kill(lambda: self.resume(path) if half else self.start(path))
+        made.touch()
+        assert self.go_on(path) in (0, 2)
+        made.unlink(missing_ok=True)
+
+    def go_on(self, path: Path) -> int:
+        """Continue a study by the command that can."""
+        return self.resume(path) if StudyFolder(path).definition.exists() else self.start(path)
+
+    def finish(self) -> None:
+        """Continue the studies until all runs are done, and see that each was trained once.
+
+        A folder whose job never reached the queue may be set aside; nothing was trained there.
+        """
+        left, deadline = list(self.studies), time.monotonic() + LIMIT_S * len(self.studies)
+        while left:
+            for path in list(left):
+                found = study_statuses(StudyFolder(path), RUNS)
+                if all(each.done for each in found.values()):
+                    left.remove(path)
+                elif not all(each.under_way for each in found.values()):
+                    assert self.go_on(path) in (0, 2)
+                assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+        trainings = Counter(line.rsplit(" ", 1)[0] for line in read_lines(self.machine.state / "trainings"))
+        for path in self.studies:
+            for run in ((path / "runs" / name) for name in RUNS):
+                assert trainings.pop(str(run)) == 1, self.machine.log(run)
+                assert [each.cause for each in Attempts.read(run).attempts] == ["epochs"]
+                assert len(read_holds(run)) == 1
+        self.studies.clear()
+
+
+@pytest.fixture
+def user(
+    request: pytest.FixtureRequest, small_cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[User]:
+    monkeypatch.setattr(submission, "SETTLED_S", 3.0)
+    monkeypatch.setenv("FAKE_STEPS", "2")
+    machine = Machine(request.param, tmp_path, monkeypatch)
+    if machine.kind == "slurm":
+        sbatch = tmp_path / "bin" / "sbatch"
+        sbatch.write_text(DENIES + sbatch.read_text())
+    yield User(machine, tmp_path / "studies", small_cosmos)
+    machine.end()
+
+
+def meet_all(user: User, kills: Iterable[Kill], half: int) -> None:
+    """Each way to be killed in another kind of trouble; some studies are at work at once."""
+    troubles = itertools.cycle(TROUBLES)
+    for kill in kills:
+        user.meet(next(troubles), kill, half)
+        if len(user.studies) == AT_ONCE:
+            user.finish()
+    user.finish()
+
+
+def half_of(user: User) -> int:
+    """The change in the middle of the first command of a study."""
+    return 1 + changes(lambda: user.start(user.prepared("first", 0))) // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize(
+    ("user", "most"),
+    [("slurm", len(TROUBLES)), *(pytest.param(kind, None, marks=pytest.mark.long) for kind in COMMANDS)],
+    indirect=["user"],
+)
+def test_each_run_is_trained_once_wherever_a_study_is_killed(user: User, resumed: bool, most: int | None) -> None:
+    """At all changes, or at so many of them that chance picks."""
+    half = half_of(user) if resumed else 0
+    path = user.prepared("second", half)
+    last = changes(lambda: user.go_on(path))
+    meet_all(user, [partial(killed, at=at) for at in instants(last, most)], half)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("user", list(COMMANDS), indirect=True)
+def test_each_run_is_trained_once_when_a_study_is_killed_at_random(user: User, resumed: bool) -> None:
+    """Of all schedulers together at more than 50 instants for each of the two commands."""
+    seed = random.SystemRandom().randrange(10**9)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    half = half_of(user) if resumed else 0
+    path, began = user.prepared("second", half), time.monotonic()
+    changes(lambda: user.go_on(path))
+    took_s = time.monotonic() - began
+    meet_all(user, [partial(killed_after, seconds=dice.uniform(0, took_s)) for _ in range(13)], half)
+
+
+def killed_after(act: Callable[[], object], seconds: float) -> None:
+    """Run ``act`` in a child that is killed so much later."""
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        act()
+        os._exit(0)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)

@@ -1,4 +1,4 @@
-"""Studies killed while a queue runs their jobs for real, and is slow, fails, is down, denies, or loses an answer.
+"""Studies killed while a queue runs their jobs for real, and is slow, fails, is down, refuses, or loses an answer.
 
 The user gives the command again under the same trouble, and then until all runs are done. Each of them is trained
 exactly once.
@@ -29,16 +29,24 @@ from tests.hpcbench.batch.waiting_slurm import changes, killed
 from tests.hpcbench.study.test_killed_studies import instants
 
 RUNS = ("n0001-r1", "n0002-r1")
-TROUBLES = {"calm": "", "slow": "0.3", "lost": "1", "refuses": "1", "down": "", "denies": ""}
-"""Files of the fake scheduler, and what they hold."""
-DENIES = """\
-#!/bin/bash
+TROUBLES = {"calm": "", "slow": "0.3", "lost": "1", "refuses": "1", "down": "", "denies": "", "silent": ""}
+"""Files of the fake scheduler, and what they hold; the last two are here."""
+HEADS = {
+    "sbatch": """\
 if rm "$FAKE/denies" 2> /dev/null; then
     echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2
     exit 1
 fi
-"""
-AT_ONCE = 6
+""",
+    "squeue": """\
+if [ -e "$FAKE/silent" ]; then
+    echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2
+    exit 1
+fi
+""",
+}
+"""Slurm refuses the next job, or takes jobs and cannot be asked about them."""
+AT_ONCE = len(TROUBLES)
 Kill = Callable[[Callable[[], object]], object]
 """Runs a command in a child that does not live to its end."""
 
@@ -49,6 +57,7 @@ class User:
     def __init__(self, machine: Machine, folder: Path, data: Path) -> None:
         self.machine, self.folder, self.data = machine, folder, data
         self.studies: list[Path] = []
+        self.met = 0
 
     def start(self, folder: Path) -> int:
         """Begin a study, or continue it by the same command."""
@@ -60,18 +69,21 @@ class User:
         """Continue a study."""
         return main(["study", "resume", str(folder)])
 
-    def prepared(self, name: str, half: int) -> Path:
-        """The folder of another study; with ``half``, its first command was killed before that change."""
+    def prepared(self, name: str, cut: int) -> Path:
+        """The folder of another study; with ``cut``, its first command was killed before that change."""
         self.studies.append(self.folder / name)
-        if half:
-            killed(lambda: self.start(self.studies[-1]), half)
+        if cut:
+            killed(lambda: self.start(self.studies[-1]), cut)
         return self.studies[-1]
 
-    def meet(self, trouble: str, kill: Kill, half: int) -> None:
+    def meet(self, trouble: str, kill: Kill, cut: int) -> None:
         """Have a command killed in trouble, and give one more before that is over."""
-        path = self.prepared(f"study-{len(self.studies)}-{trouble}", half)
+        self.met += 1
+        path = self.prepared(f"study-{self.met}-{trouble}", cut)
+        if cut and self.met % 2:  # in others the job may still wait
+            self.machine.wait_for(path / "runs" / RUNS[0] / "steps.csv", path / "runs" / RUNS[0])
         made = self.machine.trouble(trouble, TROUBLES[trouble])
-        kill(lambda: self.resume(path) if half else self.start(path))
+        kill(lambda: self.resume(path) if cut else self.start(path))
         made.touch()
         assert self.go_on(path) in (0, 2)
         made.unlink(missing_ok=True)
@@ -109,28 +121,28 @@ def user(
     request: pytest.FixtureRequest, small_cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[User]:
     monkeypatch.setattr(submission, "SETTLED_S", 3.0)
-    monkeypatch.setenv("FAKE_STEPS", "2")
+    monkeypatch.setenv("FAKE_STEPS", "30")  # so that they are at work when the next command comes
     machine = Machine(request.param, tmp_path, monkeypatch)
-    if machine.kind == "slurm":
-        sbatch = tmp_path / "bin" / "sbatch"
-        sbatch.write_text(DENIES + sbatch.read_text())
+    for name, text in HEADS.items() if machine.kind == "slurm" else ():
+        program = tmp_path / "bin" / name
+        program.write_text(f"#!/bin/bash\n{text}{program.read_text()}")
     yield User(machine, tmp_path / "studies", small_cosmos)
     machine.end()
 
 
-def meet_all(user: User, kills: Iterable[Kill], half: int) -> None:
+def meet_all(user: User, kills: Iterable[Kill], cut: int) -> None:
     """Each way to be killed in another kind of trouble; some studies are at work at once."""
     troubles = itertools.cycle(TROUBLES)
     for kill in kills:
-        user.meet(next(troubles), kill, half)
+        user.meet(next(troubles), kill, cut)
         if len(user.studies) == AT_ONCE:
             user.finish()
     user.finish()
 
 
-def half_of(user: User) -> int:
-    """The change in the middle of the first command of a study."""
-    return 1 + changes(lambda: user.start(user.prepared("first", 0))) // 2
+def between(user: User) -> int:
+    """A change of the first command of a study between the submissions of its two jobs."""
+    return 2 * changes(lambda: user.start(user.prepared("first", 0))) // 3
 
 
 @pytest.mark.slow
@@ -142,10 +154,10 @@ def half_of(user: User) -> int:
 )
 def test_each_run_is_trained_once_wherever_a_study_is_killed(user: User, resumed: bool, most: int | None) -> None:
     """At all changes, or at so many of them that chance picks."""
-    half = half_of(user) if resumed else 0
-    path = user.prepared("second", half)
+    cut = between(user) if resumed else 0
+    path = user.prepared("second", cut)
     last = changes(lambda: user.go_on(path))
-    meet_all(user, [partial(killed, at=at) for at in instants(last, most)], half)
+    meet_all(user, [partial(killed, at=at) for at in instants(last, most)], cut)
 
 
 @pytest.mark.slow
@@ -157,11 +169,11 @@ def test_each_run_is_trained_once_when_a_study_is_killed_at_random(user: User, r
     seed = random.SystemRandom().randrange(10**9)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    half = half_of(user) if resumed else 0
-    path, began = user.prepared("second", half), time.monotonic()
+    cut = between(user) if resumed else 0
+    path, began = user.prepared("second", cut), time.monotonic()
     changes(lambda: user.go_on(path))
     took_s = time.monotonic() - began
-    meet_all(user, [partial(killed_after, seconds=dice.uniform(0, took_s)) for _ in range(13)], half)
+    meet_all(user, [partial(killed_after, seconds=dice.uniform(0, took_s)) for _ in range(13)], cut)
 
 
 def killed_after(act: Callable[[], object], seconds: float) -> None:

@@ -110,7 +110,7 @@ def kills(scenario: Scenario, place: Path, number: int | None, random: Random) -
         except subprocess.TimeoutExpired as error:
             yield point, [Fault("hung", str(error))]
             continue
-        if hit or sum(scenario.ranks) > 1:
+        if hit:
             yield point, judge.faults(place / "killed")
         else:
             yield point, [Fault("missed", f"no kill at {point.call.syscall} {point.call.ordinal}")]

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from staging.first_reads import FirstReads
+from staging.formats.reading import Feed
+from tests.staging.fuzz.allowed import WrongError
 from tests.staging.fuzz.campaign import HANGS, Campaign, Finding, Outcome, finding_of, is_in_hdf5, reproduce
 from tests.staging.fuzz.family import FAMILIES, find_family, make_case
 from tests.staging.fuzz.planted import TRIGGER
@@ -55,6 +58,24 @@ def test_sound_files_are_read_and_are_repaired_as_they_are(name: str, tmp_path: 
         family.read(seed, tmp_path / str(number), random.Random(1))
         if name not in ("tar", "tfrecord", "npy", "example"):  # which write the same otherwise
             assert family.repair(seed, random.Random(1)) == seed
+
+
+def test_a_first_read_that_compares_only_whole_files_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of the large file of a manifest are read, and a bit that flipped there must not pass."""
+    family, real = find_family("manifest"), FirstReads.reading
+
+    def reading(reads: FirstReads, file: int, path: Path, offset: int, size: int) -> Feed | None:
+        return real(reads, file, path, offset, size) if size == path.stat().st_size else None
+
+    monkeypatch.setattr(FirstReads, "reading", reading)
+    found = []
+    for number in range(8):
+        (tmp_path / str(number)).mkdir()
+        try:
+            family.read(family.seeds[0], tmp_path / str(number), random.Random(number))
+        except WrongError as error:
+            found.append(str(error))
+    assert set(found) == {"a bit that flipped passes the first read"}
 
 
 def triggers(name: str, seed: int, number: int) -> bool:

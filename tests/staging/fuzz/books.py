@@ -26,6 +26,7 @@ from staging.ledger import destination_lock
 from staging.ledger.clean import clean
 from staging.ledger.journal import KILLED, Journal
 from staging.ledger.manifest import Manifest, has_manifest, load_records, staged_names
+from staging.ledger.records import BLOCKS, SOURCE_SIZE
 from staging.ledger.verify import reread
 from staging.options import StageOptions
 from staging.planning.plan import Plan, make_plan
@@ -36,6 +37,7 @@ from staging.ranks.world import Alone
 from staging.source.listing import Listing, Names
 from staging.verification import verify
 from tests.staging.begun import begin
+from tests.staging.fuzz import parts
 from tests.staging.fuzz.allowed import expect, expect_line, refused
 from tests.staging.fuzz.family import Family
 from tests.staging.fuzz.mutations import BORDERS, DEEPEST
@@ -117,18 +119,22 @@ def book(folder: Path, name: str, data: bytes) -> Path:
 
 
 class ManifestFamily(JSONFamily):
-    """``manifest.jsonl``: two files lie there as it says."""
+    """``manifest.jsonl``: two small files and one of several blocks lie there as it says."""
 
-    keys = ("schema", "identity", "name", "size", "crc32c", "source", "mtime_ns", "of", "kept_ns", "removed")
-    files: ClassVar = {"a": b"hi\n", "train/b.bin": b"there\n"}
+    keys = (
+        "schema", "identity", "name", "size", "crc32c", "source", "mtime_ns", "of", "kept_ns", "removed", BLOCKS,
+        SOURCE_SIZE,
+    )  # fmt: skip
+    files: ClassVar = {"a": b"hi\n", "train/b.bin": b"there\n", parts.NAME: parts.DATA}
 
     def make_seeds(self, dice: random.Random) -> list[bytes]:
         header = {"schema": 1, "what": "hpcbench staging manifest", "identity": IDENTITY}
         here = [{"name": name, "size": len(data), "crc32c": 0, "source": name, "mtime_ns": 10**9}
-                for name, data in self.files.items()]  # fmt: skip
+                for name, data in self.files.items() if name != parts.NAME]  # fmt: skip
+        here.append(parts.RECORD)
         sharded = header | {"identity": SHARDED}
         many = [{"name": f"train/{n:04d}.npy", "size": n, "crc32c": n, "source": f"{n // 2}.tfrecord", "mtime_ns": n,
-                 "of": 2, "kept_ns": n + 1} for n in range(300)]  # fmt: skip
+                 "of": 2, "kept_ns": n + 1, SOURCE_SIZE: 2 * n} for n in range(300)]  # fmt: skip
         removed = [{"name": "a", "removed": True}]
         return [lines([header, *here]), lines([header]), lines([sharded, *here, *removed]), lines([header, *many])]
 
@@ -145,7 +151,8 @@ class ManifestFamily(JSONFamily):
             lambda: Manifest.open(destination, IDENTITY),
             lambda: staged_names(destination),
             lambda: list_samples(destination / "train", ".bin"),
-            *(partial(self._first_read, destination, name) for name in self.files),
+            *(partial(first_read, destination, name) for name in self.files),
+            partial(parts.read_part, destination, dice),
             lambda: print_safe(verify(destination, 1, Alone(NODE), quiet=True).table()),
             lambda: reread(destination, 1),
             lambda: self._stage(destination, folder, update=False),
@@ -166,15 +173,17 @@ class ManifestFamily(JSONFamily):
             for landed in records:
                 expect(landed.name in records and records.size(landed.name) == landed.size, "two sizes of a record")
 
-    def _first_read(self, destination: Path, name: str) -> None:
-        FirstReads(destination).reading_file(destination / name)
-
     def _stage(self, destination: Path, folder: Path, *, update: bool) -> None:
         plan, world = small_plan(), Alone(NODE)
         look(plan, world, destination, StageOptions(folder / "from", str(destination), update=update))
         if update:
             (folder / "from").mkdir(exist_ok=True)
             drop(destination, vanished(plan, 0, destination, folder / "from"))
+
+
+def first_read(destination: Path, name: str) -> None:
+    """What a training does before it uses a file."""
+    FirstReads(destination).reading_file(destination / name)
 
 
 def print_safe(text: str) -> None:
@@ -191,16 +200,20 @@ def small_plan() -> Plan:
 
 
 class JournalFamily(JSONFamily):
-    """``journal.jsonl``, beside a sound manifest of no file."""
+    """``journal.jsonl``, beside a sound manifest of a file that is damaged."""
 
-    keys = ("schema", "event", "id", "time", "node", "rank", "pid", "born", "command", "outcome", "start", "end")
+    keys = (
+        "schema", "event", "id", "time", "node", "rank", "pid", "born", "command", "outcome", "start", "end",
+        "selection",
+    )  # fmt: skip
 
     def make_seeds(self, dice: random.Random) -> list[bytes]:
         header = {"schema": 1, "what": "hpcbench staging journal"}
 
         def begun(number: int, rank: int) -> dict[str, Any]:
             return {"event": "start", "id": f"{number:08x}", "time": 1.7e9, "node": NODE, "rank": rank, "pid": 1 + rank,
-                    "born": 77, "command": "python -m staging"}  # fmt: skip
+                    "born": 77, "command": "python -m staging", "selection": ["--include", "train/*", "--hidden"]
+                    }  # fmt: skip
 
         def ended(number: int, rank: int) -> dict[str, Any]:
             return {"event": "end", "id": f"{number:08x}", "rank": rank, "pid": 1 + rank, "time": 1.7e9,
@@ -213,10 +226,18 @@ class JournalFamily(JSONFamily):
     def read(self, data: bytes, folder: Path, dice: random.Random) -> None:
         """What the next staging asks it, and says to it."""
         destination = book(folder, "journal.jsonl", data)
-        (destination / BOOKKEEPING / "manifest.jsonl").write_bytes(lines([{"schema": 1, "identity": {}}]))
+        damaged = {"name": "a", "size": 3, "crc32c": 0, "source": "a", "mtime_ns": 10**9}
+        manifest = lines([{"schema": 1, "identity": IDENTITY}, damaged])
+        (destination / BOOKKEEPING / "manifest.jsonl").write_bytes(manifest)
+        (destination / "a").write_bytes(b"hi\n")
         journal = Journal(destination)
         with refused():
             journal.is_done()
+        with refused():
+            expect(all(isinstance(word, str) for word in journal.last_selection()), "an argument that is no text")
+        with refused():
+            first_read(destination, "a")  # its message has the command that brings it again
+            expect(False, "damage passes the first read")
         with refused():
             killed = journal.unfinished(NODE)[:50]
             for start in killed:

@@ -28,7 +28,7 @@ from staging.bookkeeping import ARRIVING, BOOKKEEPING
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
-from staging.landing.sinks import UNSET, Landed, kept
+from staging.landing.sinks import UNSET, Landed, kept_by
 from staging.ledger.destination_lock import DestinationLock, lock_destination
 from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.journal import Journal, Start, bytes_added
@@ -77,6 +77,8 @@ class Moves:
     """The entry of the source that each file came from."""
     present: NDArray[np.int32]
     home: NDArray[np.int32]
+    landed_ns: NDArray[np.int64]
+    """The time that each has where it is, which may be coarser than that of its source."""
     blocks: Sequence[bytes]
     """``Landed.blocks`` of each."""
     source_sizes: Sequence[int]
@@ -169,8 +171,9 @@ def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination
     listing = Listing(Names.of(file.name for file in files), *(np.array(column, np.int64) for column in columns))
     present = np.array([node for _, node in moving], np.int32)
     home = np.array([home_of[file.source] for file in files], np.int32)
+    landed_ns = np.array([file.landed_ns for file in files], np.int64)
     blocks, source_sizes = [file.blocks for file in files], [file.source_size for file in files]
-    return Moves(listing, Names.of(file.source for file in files), present, home, blocks, source_sizes)
+    return Moves(listing, Names.of(file.source for file in files), present, home, landed_ns, blocks, source_sizes)
 
 
 def homes_of(files: Sequence[Landed], nodes: int, seed: int, shuffle: int) -> dict[str, int]:
@@ -253,7 +256,7 @@ def move(options: StageOptions, moves: Moves, world: World, folder: DestinationF
     entries = np.flatnonzero(plan.lane == place.local_rank)
     lane = Lane(world, plan, [ranks[node] for node in range(plan.nodes)], entries, options.piece_bytes)
     every = np.ones(len(plan.listing), np.bool_)
-    source = StagedSource(folder, plan.listing, options.retries)
+    source = StagedSource(folder, replace(plan.listing, mtimes_ns=moves.landed_ns), options.retries)
     with folder.below(f"{BOOKKEEPING}/{ARRIVING}", make=True) as arriving:
         make_writer = partial(PieceWriter, plan.listing, every, FileSinkMaker(False), arriving, lambda landed: None)
         return move_by_exchange(
@@ -280,8 +283,7 @@ def settle(folder: DestinationFolder, files: list[Landed], place: Place) -> None
 
 def as_kept(file: Landed, folder: DestinationFolder) -> Landed:
     """The record of a file with the modification time that its new node keeps."""
-    status = folder.status(file.name)
-    return file if status is None else replace(file, kept_ns=kept(file.mtime_ns, status.st_mtime_ns))
+    return replace(file, kept_ns=kept_by(folder.status(file.name), file.mtime_ns))
 
 
 def remove(folder: DestinationFolder, files: Iterable[Landed], place: Place, *, quiet: bool = False) -> None:

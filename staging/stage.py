@@ -246,10 +246,10 @@ class Staging:
             except BaseException:
                 shared.abandon()
                 raise
-            shared.close()
 
     def settle(self, shared: SharedFiles) -> list[Landed]:
         """Once all ranks of a node have written their parts of files, its first rank gives the files their names."""
+        shared.close()
         place = self.world.place
         found = self.world.all_gather((place.node, shared.written))
         if place.local_rank != 0:

@@ -14,7 +14,7 @@ from staging.atomic import TEMPORARY_SUFFIX, is_temporary
 from staging.bookkeeping import BOOKKEEPING
 from staging.checksums import RunningChecksum, checksums
 from staging.errors import DataError
-from staging.landing.sinks import Landed, kept
+from staging.landing.sinks import Landed, kept_by
 from staging.source.listing import UNKNOWN
 from staging.storage.destination_folder import DestinationFolder, is_reachable
 from staging.storage.holes import HOLE_BYTES
@@ -73,9 +73,9 @@ class FileSink:
                 raise DataError(self._destination / self._name, problem, "stage again")
             os.ftruncate(self._descriptor, self._size)  # in case it ends with zeros
             os.utime(self._descriptor, ns=(self._mtime_ns, self._mtime_ns))
-            kept_ns = os.fstat(self._descriptor).st_mtime_ns
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+            kept_ns = kept_by(self._destination.status(self._temporary), self._mtime_ns)
             self._destination.rename(self._temporary, self._name)
             self._temporary = ""
         except OSError as error:
@@ -83,7 +83,6 @@ class FileSink:
         finally:
             self.abandon()
         crc, blocks = (UNKNOWN, b"") if self._checksum is None else (self._checksum.crc, self._checksum.blocks)
-        kept_ns = kept(self._mtime_ns, kept_ns)
         return [Landed(self._name, self._size, crc, self._source, self._mtime_ns, kept_ns, blocks)]
 
     def abandon(self) -> None:
@@ -135,13 +134,13 @@ class FileSinkMaker:
         try:
             above = destination.held(folder)
             if above is not None:
-                kept_ns = _write_whole(above, temporary, base, data, mtime_ns, destination.way)
+                status = _write_whole(above, temporary, base, data, mtime_ns, destination.way)
             else:
                 with destination.reach(folder, make=True) as above:
-                    kept_ns = _write_whole(above, temporary, base, data, mtime_ns, destination.way)
+                    status = _write_whole(above, temporary, base, data, mtime_ns, destination.way)
         except OSError as error:
             raise landing_error(destination / name, error) from error
-        return Landed(name, len(data), crc, name, mtime_ns, kept(mtime_ns, kept_ns), blocks)
+        return Landed(name, len(data), crc, name, mtime_ns, kept_by(status, mtime_ns), blocks)
 
     def _temporary(self, base: str) -> str:
         """The temporary name of a file until it is complete, in the same folder."""
@@ -185,8 +184,10 @@ def refuse_outside(name: str, source: object = "") -> None:
         raise DataError(source or "destination", f"the file name '{name}' {problem}", "rename it, or leave it out")
 
 
-def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_ns: int, way: WriteWay) -> int:
-    """Write a file into an open folder and give it its name; returns the time that the filesystem keeps for it.
+def _write_whole(
+    above: int, temporary: str, base: str, data: memoryview, mtime_ns: int, way: WriteWay
+) -> os.stat_result:
+    """Write a file into an open folder and give it its name; returns the status that it had once it was closed.
 
     Straight-line code without an object for each file: a set of many small files lands in a tenth less time.
     """
@@ -197,15 +198,15 @@ def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_
             if len(data) >= HOLE_BYTES:
                 os.ftruncate(descriptor, len(data))
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-            kept_ns = os.fstat(descriptor).st_mtime_ns
         finally:
             os.close(descriptor)
+        status = os.stat(temporary, dir_fd=above, follow_symlinks=False)
         os.rename(temporary, base, src_dir_fd=above, dst_dir_fd=above)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=above)
         raise
-    return kept_ns
+    return status
 
 
 def _parts(name: str) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from staging.atomic import TEMPORARY_SUFFIX
 from staging.checksums import BLOCK_BYTES, checksums_of_parts, combined, crc32c
 from staging.errors import DataError
 from staging.landing.file_sink import NAME_KEPT, landing_error, refuse_outside
-from staging.landing.sinks import Landed, kept
+from staging.landing.sinks import Landed, kept_by
 from staging.source.listing import UNKNOWN, Listing
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.holes import HOLE_BYTES, is_zeros
@@ -71,6 +71,7 @@ class SharedFiles:
         self._destination, self._listing, self._root = destination, listing, root
         self._token, self._checksum = token, checksum
         self._descriptors: dict[int, int] = {}
+        self._begun: set[int] = set()
         self._lock = threading.Lock()
         self.written: dict[int, Written] = {}
         """What this rank has written, by entry."""
@@ -94,17 +95,16 @@ class SharedFiles:
                 written.add(at, stop, checksum)
 
     def close(self) -> None:
-        """Close all open files; what was written stays for ``settle``."""
+        """Close all open files, as every rank does before one of them calls ``settle``."""
         with self._lock:
             while self._descriptors:
                 os.close(self._descriptors.popitem()[1])
 
     def abandon(self) -> None:
         """Remove the unfinished files."""
-        entries = list(self._descriptors)
         self.close()
-        for entry in entries:
-            with suppress(OSError, DataError):  # another rank may have removed it
+        for entry in self._begun:
+            with suppress(OSError, DataError):  # another rank may have removed it, or given it its name
                 self._destination.unlink(self._temporary(entry))
 
     def settle(self, entry: int, parts: list[Written]) -> Landed:
@@ -132,18 +132,19 @@ class SharedFiles:
             descriptor = self._open(entry)
             os.ftruncate(descriptor, size)  # in case it ends with zeros
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-            kept_ns = os.fstat(descriptor).st_mtime_ns
+            with self._lock:
+                os.close(self._descriptors.pop(entry))
+            kept_ns = kept_by(self._destination.status(self._temporary(entry)), mtime_ns)
             self._destination.rename(self._temporary(entry), name)
         except OSError as error:
             raise landing_error(self._destination / name, error) from error
-        with self._lock:
-            os.close(self._descriptors.pop(entry))
-        return Landed(name, size, checksum, name, mtime_ns, kept(mtime_ns, kept_ns), blocks, size)
+        return Landed(name, size, checksum, name, mtime_ns, kept_ns, blocks, size)
 
     def _open(self, entry: int) -> int:
         with self._lock:
             if entry not in self._descriptors:
                 self._descriptors[entry] = self._destination.open(self._temporary(entry), SHARED, make=True)
+                self._begun.add(entry)
             return self._descriptors[entry]
 
     def _temporary(self, entry: int) -> str:

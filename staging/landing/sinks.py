@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +14,11 @@ UNSET = -1
 def kept(mtime_ns: int, kept_ns: int) -> int:
     """``Landed.kept_ns`` of a file with the time ``mtime_ns``, for which the destination reports ``kept_ns``."""
     return UNSET if kept_ns == mtime_ns else kept_ns
+
+
+def kept_by(status: os.stat_result | None, mtime_ns: int) -> int:
+    """The same, by the status of a file that is closed: closing one may change its time."""
+    return UNSET if status is None else kept(mtime_ns, status.st_mtime_ns)
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,13 @@ def found_names(root: Path, selection: Selection) -> list[str]:
         except OSError as error:
             raise DataError(root / folder, f"cannot be read ({error.strerror})", "check its permissions") from None
     if not names:
-        raise InputError(f"{root} holds no file to probe with; check the folder, include and exclude")
+        raise no_file(root)
     return names
+
+
+def no_file(root: Path) -> InputError:
+    """The error for a source of which nothing can be read."""
+    return InputError(f"{root} holds no file to probe with; check the folder, include and exclude")
 
 
 def indexed_names(index: Path, selection: Selection) -> list[str]:
@@ -127,7 +132,10 @@ def indexed_names(index: Path, selection: Selection) -> list[str]:
 
 
 def listed(root: Path, names: list[str]) -> tuple[Listing, list[str]]:
-    """A listing of some of ``names``, sorted, and the names that are not in it."""
+    """A listing of some of ``names``, sorted, and the names behind them; what is no file any more is left out.
+
+    Raises ``InputError`` if there is no file among them.
+    """
     rows: list[tuple[str, int, int]] = []
     total, taken, end = 0, 0, time.monotonic() + SEARCH_S
     for name in names[:FILES]:
@@ -142,6 +150,8 @@ def listed(root: Path, names: list[str]) -> tuple[Listing, list[str]]:
             refuse_time(root / name, status.st_mtime_ns)
             rows.append((name, status.st_size, status.st_mtime_ns))
             total += status.st_size
+    if not rows:
+        raise no_file(root)
     rows.sort()
     sizes, times = (np.array([row[column] for row in rows], np.int64) for column in (1, 2))
     listing = Listing(Names.of(row[0] for row in rows), sizes, times, np.full(len(rows), UNKNOWN, np.int64))

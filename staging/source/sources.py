@@ -153,6 +153,8 @@ class FileReader:
         )
 
     def _unreadable(self, error: OSError) -> DataError:
+        if error.errno == errno.ESPIPE:
+            return DataError(self._path, "is a pipe by now, not a file", "remove it, and stage again")
         if error.errno == errno.ENOENT:
             return DataError(self._path, "vanished from the source", "stage again when nothing changes it")
         return DataError(

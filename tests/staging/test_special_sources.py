@@ -13,6 +13,7 @@ import pytest
 
 from staging.options import StageOptions
 from staging.ranks.world import Alone
+from staging.source.listing import INDEX_NAME
 from staging.stage import stage
 
 LIMIT_S = 60
@@ -64,14 +65,26 @@ def indexed(tmp_path: Path) -> Path:
     "words", [[], ["--cold"], ["--path", "direct"], pytest.param(["--probe"], marks=pytest.mark.slow)]
 )
 def test_a_source_entry_that_turns_into_something_else_does_not_hang(
-    indexed: Path, make: object, words: list[str], tmp_path: Path
+    indexed: Path, make: Callable[[Path], None], words: list[str], tmp_path: Path
 ) -> None:
-    make(indexed / "train" / "1.npy")  # type: ignore[operator]
-    (index,) = (path for path in indexed.rglob("*") if path.is_file() and path.suffix not in (".npy",))
-    done = run(indexed, tmp_path / "to", "--index", index, *words)
-    assert done.returncode == (0 if "--probe" in words and done.returncode == 0 else 2), done.stderr
+    """A staging ends, since it is to bring all; a probe takes other files."""
+    make(indexed / "train" / "1.npy")
+    done = run(indexed, tmp_path / "to", "--index", indexed / INDEX_NAME, *words)
+    assert done.returncode == (0 if "--probe" in words else 2), done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "to" / "train" / "1.npy").exists()
+
+
+@pytest.mark.parametrize("make", [pipe, device])
+def test_a_probe_needs_a_file(indexed: Path, make: Callable[[Path], None], tmp_path: Path) -> None:
+    for number in range(3):
+        (indexed / "train" / f"{number}.npy").unlink(missing_ok=True)
+        make(indexed / "train" / f"{number}.npy")
+    done = run(indexed, tmp_path / "to", "--index", indexed / INDEX_NAME, "--probe")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith(
+        f"{indexed} holds no file to probe with; check the folder, include and exclude"
+    )
 
 
 @pytest.mark.parametrize("words", [["", "TO"], ["--clean", ""]])

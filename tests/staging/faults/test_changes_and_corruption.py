@@ -32,6 +32,7 @@ CHANGES = {
     "removed": (lambda path: path.unlink(), "vanished from the source"),
     "truncated": (lambda path: os.truncate(path, 10), "changed while it was staged"),
     "written": (lambda path: path.write_bytes(b"!" * path.stat().st_size), "was written to since it was listed"),
+    "pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "is a pipe by now, not a file"),
     "no file any more": (lambda path: (path.unlink(), path.mkdir()), "cannot be read (Is a directory)"),
 }
 
@@ -63,7 +64,7 @@ def test_a_source_file_becomes_unreadable(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("change", slow_except(["truncated"], ["removed", "truncated"]))
+@pytest.mark.parametrize("change", slow_except(["truncated"], ["removed", "truncated", "pipe"]))
 def test_a_source_file_changes_midway_on_one_rank_of_several(
     source: Path, tmp_path: Path, mpiexec: str, change: str
 ) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.staging.made_sources import EXCLUSIONS, MAKERS, TRANSFORMS, Files, write
+from tests.staging.made_sources import EXCLUSIONS, MAKERS, TRANSFORMS, Files, large
 from tests.staging.processes import ENVIRON, MEMORY, PACED, PLAIN, contents, journal, named, unfinished
 
 HUNG_S = 30.0
@@ -40,12 +40,6 @@ LAST_S = 240.0
 """How long the staging may take that nobody kills."""
 SIGNALS = (signal.SIGKILL,) * 4 + (signal.SIGTERM, signal.SIGINT)
 LAUNCHERS = ("none", "mpiexec", "mpiexec", "srun")
-
-
-def large(root: Path, random: np.random.Generator) -> Files:
-    """Two files that several ranks bring together, and small ones."""
-    sizes = {"giant": 9 << 20, "train/large": (8 << 20) + 5, "train/a": 7, "train/b": 50_000}
-    return write(root, {name: random.bytes(size) for name, size in sizes.items()})
 
 
 SOURCES = MAKERS | {"large": large}
@@ -117,6 +111,8 @@ class Outcome:
     """Lost, wrong, hung and slow to end, each with the trial's number."""
     ends_s: list[float] = field(default_factory=list)
     """From the death of a rank to the end of all others."""
+    launcher_ends_s: list[float] = field(default_factory=list)
+    """From there to the end of the launcher, too, with all that it started."""
     ways: Counter[str] = field(default_factory=Counter)
 
     def count(self, kind: str) -> int:
@@ -130,7 +126,9 @@ class Outcome:
             "lost": self.count("lost"), "wrong": self.count("wrong"), "hung": self.count("hung"),
             "slow": self.count("slow"),
             "end_median_s": statistics.median(self.ends_s) if self.ends_s else None,
-            "end_longest_s": max(self.ends_s, default=None), "ends": len(self.ends_s), "problems": self.problems,
+            "end_longest_s": max(self.ends_s, default=None), "ends": len(self.ends_s),
+            "launcher_end_median_s": statistics.median(self.launcher_ends_s) if self.launcher_ends_s else None,
+            "launcher_end_longest_s": max(self.launcher_ends_s, default=None), "problems": self.problems,
         }  # fmt: skip
 
 
@@ -224,11 +222,13 @@ class Campaign:
         # a launcher may end before the last of its ranks does
         while (process.poll() is None or any(map(is_running, ranks))) and time.monotonic() < died + HUNG_S:
             time.sleep(0.005)
+        took_all = time.monotonic() - died
         ended = process.poll() is not None and not any(map(is_running, ranks))
         is_measured = len(chosen) == 1 and chosen[0] in ranks and kill.signal == signal.SIGKILL and bool(others)
         with self._lock:
             self.outcome.kills["late" if late else kill.who if chosen != [process.pid] else "launcher"] += 1
             self.outcome.ends_s += [took] if is_measured else []
+            self.outcome.launcher_ends_s += [took_all] if is_measured and ended else []
         end_all(process, folder)
         if trial.launcher == "srun":
             self._free_nodes()

@@ -155,6 +155,12 @@ def write(root: Path, files: Files) -> Files:
     return files
 
 
+def large(root: Path, random: np.random.Generator) -> Files:
+    """Two files that several ranks bring together, and small ones."""
+    sizes = {"giant": 9 << 20, "train/large": (8 << 20) + 5, "train/a": 7, "train/b": 50_000}
+    return write(root, {name: random.bytes(size) for name, size in sizes.items()})
+
+
 MAKERS = {
     "none": plain, "gunzip": gzipped, "tfrecord": tfrecords, "hdf5": hdf5, "untar": archives, "rows.h5": rows,
     "npy-rows": arrays, "tfrecord-index": indexed, "chain": chained, "plain": left_plain,

@@ -112,6 +112,8 @@ def test_ranks_that_are_slow_to_end_are_counted(
     campaign.run(number)
     outcome = campaign.outcome
     assert min(outcome.ends_s) >= 0.5
+    assert len(outcome.launcher_ends_s) == len(outcome.ends_s)
+    assert outcome.as_dict()["launcher_end_longest_s"] >= min(outcome.ends_s)
     assert outcome.count("slow") == outcome.as_dict()["slow"] == (len(outcome.ends_s) if is_slow else 0)
     if is_slow:
         assert f"s after a rank was killed (trial {number} of seed 1)" in outcome.problems[0]

@@ -104,7 +104,7 @@ class Prepared:
 
     @property
     def is_idle(self) -> bool:
-        """Whether this rank has no lane: its node has more ranks than another."""
+        """Whether this rank has no lane: in an exchange, its node has more ranks than another."""
         return self.world.place.local_rank >= self.plan.lanes
 
 
@@ -135,7 +135,7 @@ def prepare(
             bad, unchecked = damaged(destination, options.threads, world, quiet=quiet)
     here = world.place.node_name
     with timer.span("plan"):
-        plan = together(world, lambda: plan_for(source.listing, places, options))
+        plan = together(world, lambda: plan_for(source.listing, places, options, world.place.node))
         present = look(plan, world, destination, options, {file.name for node, file in bad if node == here})
     with timer.span("check"):
         together(world, lambda: refuse_collisions(options, source.listing))
@@ -187,12 +187,12 @@ def held_bytes(options: StageOptions, listing: Listing) -> int:
     return largest if largest <= LARGEST_PIECE else 1
 
 
-def plan_for(listing: Listing, places: list[Place], options: StageOptions) -> Plan:
-    """The plan: who reads what, and where it lands."""
+def plan_for(listing: Listing, places: list[Place], options: StageOptions, node: int) -> Plan:
+    """The plan: who reads what, and where it lands; as ``node`` carries it out."""
     ranks = ranks_per_node(places)
     return make_plan(
         listing, len(ranks), ranks, options.placement, options.path, options.seed, shuffle=options.shuffle,
-        replicate_also=options.replicate_also, may_cut=as_they_are(listing, options),
+        replicate_also=options.replicate_also, may_cut=as_they_are(listing, options), node=node,
     )  # fmt: skip
 
 

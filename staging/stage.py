@@ -241,7 +241,7 @@ class Staging:
                         PieceWriter, prepared.listing, prepared.wanted, prepared.make_sink, folder, landings, root,
                         shared,
                     ))  # fmt: skip
-                if plan.slices.is_cut.any():
+                if any(self.world.all_gather(bool(plan.slices.is_cut.any()))):  # on a node with more ranks
                     run_in_thread(partial(landings, together(self.world, partial(self.settle, shared))))
             except BaseException:
                 shared.abandon()

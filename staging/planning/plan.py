@@ -30,7 +30,8 @@ class Plan:
 
     A lane is a local rank: slice ``s`` is read by rank ``lane[s]`` of its reading node and written by rank
     ``lane[s]`` of each node that it lands on, so that nodes exchange along lanes and never within themselves.
-    ``lanes`` is the smallest number of ranks on any node; other ranks have nothing to do.
+    In an exchange, ``lanes`` is the smallest number of ranks on any node, and other ranks have nothing to do. Otherwise
+    it is the number of ranks of the node that the plan is for, and slices and lanes are right for that node alone.
     """
 
     listing: Listing
@@ -43,6 +44,8 @@ class Plan:
     lane: NDArray[np.int32]
     ranks_per_node: tuple[int, ...] = ()
     """Ranks of each node; empty: as many as there are lanes."""
+    lanes_per_node: tuple[int, ...] = ()
+    """Lanes of each node; empty: ``lanes``."""
 
     def lands_on(self, node: int) -> NDArray[np.int64]:
         """Entries that land on ``node``, in order."""
@@ -68,10 +71,11 @@ class Plan:
             away = np.where(~everywhere & (home != self.reading_node), parts, 0)
             received = ring.sum() - ring + self._per_node(np.maximum(home, 0), away)
             sent = ring.sum() - np.roll(ring, -1) + self._per_node(self.reading_node, away)
-        idle = [ranks - self.lanes for ranks in self.ranks_per_node] or [0] * self.nodes
+        lanes = self.lanes_per_node or (self.lanes,) * self.nodes
+        idle = [ranks - own for ranks, own in zip(self.ranks_per_node or lanes, lanes, strict=True)]
         columns = (column.tolist() for column in (files, landing, read, sent, received))
         flows = tuple(NodeFlow(*row) for row in zip(range(self.nodes), *columns, idle, strict=True))
-        return PlanSummary(int(moving.sum()), int(sizes.sum()), self.lanes, flows)
+        return PlanSummary(int(moving.sum()), int(sizes.sum()), min(lanes), flows, max(lanes))
 
     def _per_node(self, node: NDArray[np.int32], values: NDArray[np.int64]) -> NDArray[np.int64]:
         total = np.full(self.nodes, values[node < 0].sum())
@@ -90,8 +94,9 @@ def make_plan(
     shuffle: int = 0,
     replicate_also: Sequence[str] = (),
     may_cut: NDArray[np.bool_] | None = None,
+    node: int = 0,
 ) -> Plan:
-    """A plan for ``nodes`` nodes with ``ranks_per_node`` ranks each.
+    """A plan for ``nodes`` nodes with ``ranks_per_node`` ranks each; ``direct``: as ``node`` carries it out.
 
     ``shard``: homes are drawn from ``seed`` and balanced by bytes: two nodes differ by at most the largest file, or
     group of files that belong together. Such files have the same groups of the regular expression ``group_by``
@@ -112,7 +117,7 @@ def make_plan(
     may_cut = np.zeros(count, np.bool_) if may_cut is None else may_cut
     slices = Slices.whole(listing.sizes)
     if path == "direct":
-        return with_lanes(listing, ranks_per_node, home, slices, np.full(count, ITSELF, np.int32), may_cut)
+        return with_lanes(listing, ranks_per_node, home, slices, np.full(count, ITSELF, np.int32), may_cut, node)
     slices, _ = cut(slices, nodes, np.zeros(count, np.int64), may_cut)
     reading_node = runs(slices.bytes, nodes, np.zeros(len(slices), np.int64))
     return with_lanes(listing, ranks_per_node, home, slices, reading_node, may_cut)
@@ -125,9 +130,15 @@ def with_lanes(
     slices: Slices,
     reading_node: NDArray[np.int32],
     may_cut: NDArray[np.bool_],
+    node: int | None = None,
 ) -> Plan:
-    """The plan for these homes and readers: the data between two nodes are cut into runs, one for each lane."""
-    nodes, lanes = len(ranks_per_node), min(ranks_per_node)
+    """The plan for these homes and readers: the data between two nodes are cut into runs, one for each lane.
+
+    With ``node``, nothing goes between nodes: each has as many lanes as ranks, and the runs are those of ``node``.
+    """
+    nodes = len(ranks_per_node)
+    lanes_per_node = (min(ranks_per_node),) * nodes if node is None else tuple(ranks_per_node)
+    lanes = lanes_per_node[node or 0]
     pairs = reading_node.astype(np.int64) * (nodes + 1) + home[slices.entry]
     slices, origin = cut(slices, lanes, pairs, may_cut[slices.entry])
     reading_node, home_of_slice = reading_node[origin], home[slices.entry]
@@ -135,7 +146,7 @@ def with_lanes(
     # pairs with few files would all use the same lanes, so each begins at another one
     paired = (home_of_slice != EVERY_NODE) & (reading_node != ITSELF)
     lane = np.where(paired, (lane + reading_node + home_of_slice) % np.int32(lanes), lane)
-    return Plan(listing, nodes, lanes, home, slices, reading_node, lane, tuple(ranks_per_node))
+    return Plan(listing, nodes, lanes, home, slices, reading_node, lane, tuple(ranks_per_node), lanes_per_node)
 
 
 def matching(listing: Listing, patterns: Sequence[str]) -> NDArray[np.bool_]:

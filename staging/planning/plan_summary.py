@@ -35,7 +35,10 @@ class PlanSummary:
     files: int
     bytes: int
     lanes: int
+    """Of the node that has the fewest."""
     nodes: tuple[NodeFlow, ...]
+    most_lanes: int | None = None
+    """Of the node that has the most, if nodes differ or may do."""
 
     def as_dict(self) -> dict[str, Any]:
         """The fields by name, for JSON."""
@@ -50,7 +53,8 @@ class PlanSummary:
                 lines.append(f"{'...':>6}")
             lines.append(_row(str(number), self.nodes[number]))
         lines.append(_row("all", self.total()))
-        lines.append(f"{self.files} files, {human(self.bytes)}, nodes: {len(self.nodes)}, lanes of each: {self.lanes}")
+        lanes = f"{self.lanes}" if self.most_lanes in (None, self.lanes) else f"{self.lanes} to {self.most_lanes}"
+        lines.append(f"{self.files} files, {human(self.bytes)}, nodes: {len(self.nodes)}, lanes of each: {lanes}")
         return "\n".join(lines)
 
     def total(self) -> NodeFlow:

@@ -40,10 +40,11 @@ def test_every_entry_is_placed_as_promised(sizes: list[int], ranks: list[int], w
     placement, path = way
     plan = plan_of(listing_of(sizes), ranks, placement, path, seed)
     nodes = len(ranks)
-    assert (plan.nodes, plan.lanes, plan.ranks_per_node) == (nodes, min(ranks), tuple(ranks))
+    lanes = ranks[0] if path == "direct" else min(ranks)
+    assert (plan.nodes, plan.lanes, plan.ranks_per_node) == (nodes, lanes, tuple(ranks))
     assert [column.dtype for column in (plan.home, plan.reading_node, plan.lane)] == [np.int32] * 3
     assert len(plan.home) == len(plan.reading_node) == len(plan.lane) == len(sizes)
-    assert all(0 <= lane < min(ranks) for lane in plan.lane)
+    assert all(0 <= lane < lanes for lane in plan.lane)
     landed = np.concatenate([plan.lands_on(node) for node in range(nodes)])
     if placement == "replicate":
         assert set(plan.home.tolist()) <= {EVERY_NODE}
@@ -255,7 +256,7 @@ def test_a_summary_adds_up(sizes: list[int], ranks: list[int], way: Any, data: s
         assert everywhere.bytes_landing == copies * total
         assert everywhere.bytes_read == (total if path == "exchange" else copies * total)
         assert everywhere.bytes_sent == everywhere.bytes_received
-        assert everywhere.idle_ranks == sum(ranks) - len(ranks) * min(ranks)
+        assert everywhere.idle_ranks == (sum(ranks) - len(ranks) * min(ranks) if path == "exchange" else 0)
         if placement == "replicate" and path == "exchange":
             for flow in summary.nodes:
                 assert flow.bytes_received == total - flow.bytes_read
@@ -271,6 +272,15 @@ def test_the_flows_of_a_small_exchange() -> None:
     assert [flow.bytes_sent for flow in ring.nodes] == [40, 30, 50]  # all but what the next one has read
     assert [flow.idle_ranks for flow in ring.nodes] == [1, 0, 1]
     assert ring.as_dict()["nodes"][1]["bytes_received"] == 40
+
+
+def test_each_node_of_direct_has_its_own_lanes() -> None:
+    """Its ranks then read equally, whatever the others have."""
+    listing, ranks = listing_of([10] * 12), [3, 1, 2]
+    for node, own in enumerate(ranks):
+        plan = plan_of(listing, ranks, "replicate", "direct", node=node)
+        assert loads(listing.sizes, plan.lane, own) == [120 // own] * own
+    assert plan.summary().table().endswith("lanes of each: 1 to 3")
 
 
 def test_the_table() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from staging.archive_members import Members, archives_of, look_into
 from staging.collisions import refuse_collisions
 from staging.counters import Counters
 from staging.errors import InputError
@@ -247,6 +248,11 @@ def check_room(
 ) -> int:  # fmt: skip
     """Raise ``DataError`` on all ranks unless all nodes have room; returns the most bytes a node needs. Collective."""
     entries = np.flatnonzero(wanted)
+    archives = archives_of(listing, options)
+    members: Members | None = None
+    if archives:  # the same on all ranks, and so is the largest of them
+        largest = listing.path(options.source, max(archives, key=lambda entry: int(listing.sizes[entry])))
+        members = world.broadcast(look_into(largest) if world.place.rank == 0 else None)
 
     def needed() -> tuple[int, int]:
         if world.place.local_rank != 0:
@@ -258,7 +264,12 @@ def check_room(
             names, content_bytes = outputs_of(names, sizes, make_sink, block_bytes(destination))
         journal_bytes = bytes_added(world.place, " ".join(sys.argv), options.selection_words())
         books_bytes, books_files = overhead(names, content_bytes, destination, journal_bytes)
-        return content_bytes + books_bytes, len(names) + books_files
+        more_bytes, more_files = 0, 0
+        if members is not None:
+            here = ((listing.names[n], int(listing.sizes[n])) for n in archives if wanted[n])
+            tar_bytes = sum(size for archive in here for _, size in make_sink.estimate(*archive))
+            more_bytes, more_files = members.beyond(tar_bytes, block_bytes(destination))
+        return content_bytes + books_bytes + more_bytes, len(names) + books_files + more_files
 
     need_bytes, need_files = together(world, needed)
     together(world, lambda: check_space(destination, need_bytes, need_files, world))

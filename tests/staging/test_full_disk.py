@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -135,6 +137,26 @@ def test_a_disk_with_few_pages_more_than_the_data_and_the_lines_of_many_ranks(
     assert found[0] is True
     assert found[-1] is False
     assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz"])
+@pytest.mark.parametrize(("pages", "files", "fits"), [(1000, 5000, False), (3000, 1500, False), (3000, 5000, True)])
+def test_small_members_of_archives_take_whole_blocks_and_files(
+    suffix: str, pages: int, files: int, fits: bool, disk: Callable[[int, int], Path], tmp_path: Path
+) -> None:
+    """2,000 members of 100 bytes take 2,000 pages, where their archives have 2 MB; it ends at the start or well."""
+    source = tmp_path / "source/train"
+    source.mkdir(parents=True)
+    for number in range(2):
+        with tarfile.open(source / f"{number}.{suffix}", "w:gz" if suffix == "tar.gz" else "w") as archive:
+            for member in range(1000):
+                header = tarfile.TarInfo(f"{number}/{member:04d}.bin")
+                header.size = 100
+                archive.addfile(header, io.BytesIO(os.urandom(100)))
+    packed = sum(path.stat().st_size for path in source.iterdir())
+    transform = f"untar:expansion={-(-2 * 1024 * 1000 // packed)}" if suffix == "tar.gz" else "untar"
+    assert all_or_nothing(source, disk(pages, files), transform) is fits
 
 
 def fill(folder: Path, pages: int, files: int) -> None:

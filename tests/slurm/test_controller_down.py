@@ -84,6 +84,7 @@ def test_a_controller_that_is_silent_while_a_job_is_submitted(repaired: Slurm, d
 def test_a_job_trains_on_while_the_controller_is_dead(repaired: Slurm, datasets: Path, tmp_path: Path) -> None:
     slurm, run = repaired, tmp_path / "runs" / "job"
     more = ["--staging.path", "exchange", "--train.max_epochs", 8, *ENDLESS]
+    more += ["--ranks-per-node", 2, "--cores-per-rank", 1]
     done = submit(slurm, "cosmoflow", datasets, run, *more, site="four-nodes", nodes=2)
     assert done.returncode == 0, done.stderr
     attempt_trains(run, 1)
@@ -99,6 +100,7 @@ def test_a_job_trains_on_while_the_controller_is_dead(repaired: Slurm, datasets:
     assert " done" in ended(slurm, run), log(run)
     summary = RunFolder.open(run).read_summary()
     assert (summary.status, summary.epochs, summary.resumed) == ("success", 8, 0), log(run)
+    assert (summary.nodes, summary.world_size) == (2, 4)
     assert "attempt 2" not in log(run)
 
 

@@ -15,16 +15,22 @@ pytestmark = [
     pytest.mark.usefixtures("mpiexec", "sites", "forked_processes", "slow_steps"),
 ]  # fmt: skip
 
-EPOCHS = 5
 
-
-@pytest.mark.parametrize("which", ["first", pytest.param("last", marks=pytest.mark.long)])
-def test_a_job_whose_node_dies_goes_on_on_others(repaired: Slurm, datasets: Path, tmp_path: Path, which: str) -> None:
+@pytest.mark.parametrize(
+    ("which", "application", "epochs"),
+    [
+        ("first", "cosmoflow", 5),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("last", "cosmoflow", 5), ("first", "deepcam", 3))),
+    ],
+)
+def test_a_job_whose_node_dies_goes_on_on_others(
+    repaired: Slurm, datasets: Path, tmp_path: Path, which: str, application: str, epochs: int
+) -> None:
     """The first node has the job's script; the last one only ranks."""
     slurm, run = repaired, tmp_path / "runs" / "job"
-    more = ["--staging.path", "exchange", "--train.max_epochs", EPOCHS, *ENDLESS]
+    more = ["--staging.path", "exchange", "--train.max_epochs", epochs, *ENDLESS]
     more += ["--ranks-per-node", 2, "--cores-per-rank", 1]
-    done = submit(slurm, "cosmoflow", datasets, run, *more, site="four-nodes", nodes=2)
+    done = submit(slurm, application, datasets, run, *more, site="four-nodes", nodes=2)
     assert done.returncode == 0, done.stderr
     attempt_trains(run, 1)
     number = job_id(run)
@@ -37,7 +43,7 @@ def test_a_job_whose_node_dies_goes_on_on_others(repaired: Slurm, datasets: Path
     assert victim not in after
     assert " done" in ended(slurm, run), log(run)
     summary = RunFolder.open(run).read_summary()
-    assert (summary.status, summary.epochs, summary.world_size) == ("success", EPOCHS, 4), log(run)
+    assert (summary.status, summary.epochs, summary.world_size) == ("success", epochs, 4), log(run)
     # Slurm may begin the job's first step again while a node is still ending the step of that number of the attempt
     # before, and then kills both: that takes a third attempt.
     assert 1 <= summary.resumed <= 1 + ("attempt 3," in log(run)), log(run)

@@ -97,7 +97,7 @@ def test_a_job_that_slurm_ends_at_its_time_limit_comes_back(slurm: Slurm, datase
     never, now = TARGETS["cosmoflow"]
     write_target(settings, never)
     more = ["--staging.path", "exchange", "--config", settings, "--train.baselines", "false"]
-    more += ["--time", "01:00:00", "--warn-s", 60, "--cores-per-rank", 1]
+    more += ["--time", "01:00:00", "--warn-s", 60, "--ranks-per-node", 2, "--cores-per-rank", 1]
     done = submit(slurm, "cosmoflow", datasets, run, *more, site="four-nodes", nodes=2)
     assert done.returncode == 0, done.stderr
     attempt_trains(run, 1)
@@ -112,6 +112,7 @@ def test_a_job_that_slurm_ends_at_its_time_limit_comes_back(slurm: Slurm, datase
     assert "was cancelled" not in log(run)
     summary = RunFolder.open(run).read_summary()
     assert (summary.status, summary.cause, summary.resumed) == ("success", "target", 1), log(run)
+    assert (summary.nodes, summary.world_size) == (2, 4)
 
 
 @pytest.mark.long

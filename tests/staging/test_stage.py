@@ -248,16 +248,10 @@ def test_the_report_as_json_and_as_a_table(source: Path, tmp_path: Path) -> None
     assert "flushed to the device" in lines[-1]
 
 
-def test_a_rank_without_a_lane_waits(source: Path, tmp_path: Path) -> None:
-    report = stage_all([3, 1], StageOptions(source, str(tmp_path / "{node}"), path="exchange", piece_bytes=PIECE))
-    assert [rank.counters.bytes_read > 0 for rank in report.ranks] == [True, False, False, True]
-
-
-@pytest.mark.parametrize("placement", ["replicate", "shard"])
-def test_every_rank_reads_where_nodes_read_for_themselves(source: Path, tmp_path: Path, placement: Any) -> None:
-    report = stage_all([3, 1], StageOptions(source, str(tmp_path / "{node}"), placement, piece_bytes=PIECE))
-    assert all(rank.counters.bytes_read for rank in report.ranks)
-    assert contents(tmp_path / "node0") | contents(tmp_path / "node1") == contents(source)
+@pytest.mark.parametrize(("path", "reading"), [("exchange", [True, False, False, True]), ("direct", [True] * 4)])
+def test_a_rank_without_a_lane_waits(path: Any, reading: list[bool], source: Path, tmp_path: Path) -> None:
+    report = stage_all([3, 1], StageOptions(source, str(tmp_path / "{node}"), path=path, piece_bytes=PIECE))
+    assert [rank.counters.bytes_read > 0 for rank in report.ranks] == reading
 
 
 def test_world_of_one_needs_no_mpi() -> None:

@@ -19,7 +19,7 @@ from staging.options import StageOptions
 from staging.planning.overhead import LINE
 from staging.source.listing import Listing
 
-HEADERS = 1000
+HEADERS = 100_000
 """The most headers to look at."""
 HEAD_BYTES = 1 << 20
 """Bytes of a compressed archive to decompress, and of what becomes of them."""
@@ -32,13 +32,19 @@ class Members:
     tar_bytes: int
     names: tuple[str, ...]
     sizes: tuple[int, ...]
+    is_all: bool
+    """Whether the archive has no others."""
 
     def beyond(self, tar_bytes: int, block: int) -> tuple[int, int]:
-        """Bytes and files that ``tar_bytes`` of such archives take beyond these bytes, in blocks of ``block`` bytes."""
+        """Bytes and files that ``tar_bytes`` of archives take beyond these bytes, in blocks of ``block`` bytes.
+
+        They are presumed to be like this one if all of it is known. Otherwise what is known of it is all that is
+        counted: the members that follow may be larger, and what fits must not be refused.
+        """
         folders = len({name.rpartition("/")[0] for name in self.names})
         blocks = folders + sum(-(-size // block) for size in self.sizes)
         lines = sum(3 * len(name) + LINE for name in self.names)
-        share = tar_bytes / self.tar_bytes
+        share = tar_bytes / self.tar_bytes if self.is_all else 1.0
         more = max(0, blocks * block + lines - self.tar_bytes)
         return int(share * more), int(share * (folders + len(self.names)))
 
@@ -57,7 +63,8 @@ def look_into(path: Path) -> Members | None:
     try:
         with opened(path) as file:
             if not kind:
-                return _members(lambda at: os.pread(file.fileno(), BLOCK, at))
+                size = os.fstat(file.fileno()).st_size
+                return _members(lambda at: os.pread(file.fileno(), BLOCK, at) if at < size else b"")
             DecompressSink(kind, path.name, head).write(memoryview(file.read(HEAD_BYTES)))
     except (OSError, DataError, _EnoughError):
         pass
@@ -65,17 +72,19 @@ def look_into(path: Path) -> Members | None:
 
 
 def _members(read: Callable[[int], bytes]) -> Members | None:
-    at, names, sizes = 0, list[str](), list[int]()
-    for _ in range(HEADERS):
+    at, names, sizes, block = 0, list[str](), list[int](), read(0)
+    while len(names) < HEADERS and any(block):
         try:
-            header = tarfile.TarInfo.frombuf(read(at), "utf-8", "surrogateescape")
-        except tarfile.HeaderError:  # also at the end
+            header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except tarfile.HeaderError:  # cut off, or damaged, which the move reports
             break
         at += BLOCK + max(header.size, 0) + -max(header.size, 0) % BLOCK
         if header.type in FILES:
             names.append(header.name)
             sizes.append(max(header.size, 0))
-    return Members(at, tuple(names), tuple(sizes)) if names else None
+        block = read(at)
+    is_all = len(block) == BLOCK and not any(block)  # zeros are the end
+    return Members(at, tuple(names), tuple(sizes), is_all) if names else None
 
 
 class _EnoughError(Exception):

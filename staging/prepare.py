@@ -148,7 +148,7 @@ def prepare(
         options, world, places, destination, source, plan, present, bad, unchecked, make_sink, piece_bytes, turns,
         timer, counters, by_names=names is not None,
     )  # fmt: skip
-    together(world, lambda: check_memory(options, piece_bytes, places))
+    together(world, lambda: check_memory(options, piece_bytes, places, world))
     return prepared
 
 
@@ -158,9 +158,10 @@ def pieces_of(options: StageOptions) -> int:
     return queue + 2 + 2 * threads if options.path == "exchange" else threads * (queue + 2)
 
 
-def check_memory(options: StageOptions, piece_bytes: int, places: Sequence[Place]) -> None:
-    """Raise ``InputError`` if the buffers of a node's ranks exceed its available memory."""
-    lanes = min(place.local_size for place in places)
+def check_memory(options: StageOptions, piece_bytes: int, places: Sequence[Place], world: World) -> None:
+    """Raise ``InputError`` if the buffers of this node's ranks exceed its available memory."""
+    sizes = [place.local_size for place in places] if options.path == "exchange" else [world.place.local_size]
+    lanes = min(sizes)
     need, left = pieces_of(options) * piece_bytes * lanes, available_memory()
     if need > left:
         raise InputError(
@@ -252,7 +253,7 @@ def check_room(
     members: Members | None = None
     if archives:  # the same on all ranks, and so is the largest of them
         largest = listing.path(options.source, max(archives, key=lambda entry: int(listing.sizes[entry])))
-        members = world.broadcast(look_into(largest) if world.place.rank == 0 else None)
+        members = world.broadcast(together(world, lambda: look_into(largest) if world.place.rank == 0 else None))
 
     def needed() -> tuple[int, int]:
         if world.place.local_rank != 0:

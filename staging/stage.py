@@ -29,7 +29,7 @@ from staging.ledger.manifest import Manifest
 from staging.moving.direct import move_directly
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.streams import Stream
-from staging.moving.writing import PieceWriter
+from staging.moving.writing import PieceWriter, Writers
 from staging.one_line import one_line
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
@@ -154,8 +154,7 @@ class Staging:
         self.world = prepared.world
         self.timer = prepared.timer
         self.counters = prepared.counters
-        self.quiet, self.job = quiet, job
-        self.way, self.held = way, held
+        self.quiet, self.job, self.way, self.held = quiet, job, way, held
         self.manifest = manifest
         self.batch = DurableBatch(manifest, prepared.destination)
 
@@ -235,13 +234,14 @@ class Staging:
             self.held.refuse_other(folder)
             checked, root = prepared.options.verify != "none", prepared.options.source
             shared = SharedFiles(folder, prepared.listing, self.job, checked, root)
+            some_shared = any(self.world.all_gather(bool(plan.slices.is_cut.any())))  # on a node with more ranks
             try:
                 if not prepared.is_idle:
-                    self.move_to(partial(
+                    self.move_to(Writers(partial(
                         PieceWriter, prepared.listing, prepared.wanted, prepared.make_sink, folder, landings, root,
                         shared,
-                    ))  # fmt: skip
-                if any(self.world.all_gather(bool(plan.slices.is_cut.any()))):  # on a node with more ranks
+                    )))  # fmt: skip
+                if some_shared:
                     run_in_thread(partial(landings, together(self.world, partial(self.settle, shared))))
             except BaseException:
                 shared.abandon()
@@ -261,8 +261,8 @@ class Staging:
         self.counters.metadata_operations += 3 * len(landed)
         return landed
 
-    def move_to(self, make_writer: Callable[[], PieceWriter]) -> None:
-        """Move the slices of this rank into writers."""
+    def move_to(self, writers: Writers) -> None:
+        """Move the slices of this rank into writers. Raises ``DataError`` unless all of them were written."""
         prepared, options = self.prepared, self.options
         place, plan = self.world.place, prepared.plan
         on_lane = plan.lane == place.local_rank
@@ -270,7 +270,7 @@ class Staging:
             mine = prepared.in_turn(np.flatnonzero(prepared.wanted[plan.slices.entry] & on_lane))
             stream = Stream(plan.slices.take(mine), prepared.piece_bytes)
             done = move_directly(
-                prepared.source, stream, make_writer, options.threads, options.queue_pieces,
+                prepared.source, stream, writers, options.threads, options.queue_pieces,
                 transforms=bool(options.transform),
             )  # fmt: skip
         else:
@@ -279,10 +279,11 @@ class Staging:
                 return
             lane = Lane(self.world, plan, prepared.partners(), numbers, prepared.piece_bytes)
             done = move_by_exchange(
-                lane, prepared.source, make_writer, options.threads, options.queue_pieces,
+                lane, prepared.source, writers, options.threads, options.queue_pieces,
                 checked=options.verify != "none",
             )  # fmt: skip
         self.counters.add(done)
+        writers.refuse_less(int(np.count_nonzero(prepared.wanted[plan.slices.entry] & on_lane)), prepared.destination)
 
     def remove_strays(self) -> None:
         """Remove files of shards whose home is another node."""
@@ -322,11 +323,10 @@ class Staging:
         here = [file for name, file in bad if name == node]
 
         def judge() -> None:
-            if not here:
-                return
-            more = f", and {len(here) - 1} more" if len(here) > 1 else ""
-            problem = f"does not hold what landed there: {here[0].name}: {here[0].problem}{more}"
-            raise DataError(destination, problem, "check the disk, and stage again with --repair")
+            if here:
+                more = f", and {len(here) - 1} more" if len(here) > 1 else ""
+                problem = f"does not hold what landed there: {here[0].name}: {here[0].problem}{more}"
+                raise DataError(destination, problem, "check the disk, and stage again with --repair")
 
         together(self.world, judge)
 

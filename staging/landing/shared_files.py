@@ -18,7 +18,8 @@ from staging.storage.destination_folder import DestinationFolder
 from staging.storage.holes import HOLE_BYTES, is_zeros
 from staging.storage.write_ways import write_at
 
-SHARED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+THERE = os.O_RDWR | os.O_CLOEXEC
+SHARED = THERE | os.O_CREAT
 
 
 @dataclass
@@ -27,6 +28,8 @@ class Written:
 
     ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By the start of each range: its stop and its CRC32C."""
+    identity: tuple[int, int] = (0, 0)
+    """Device and number of the file that they were written to."""
     _starts: dict[int, int] = field(default_factory=dict)
     """By the stop of each range: its start."""
 
@@ -71,7 +74,7 @@ class SharedFiles:
         self._destination, self._listing, self._root = destination, listing, root
         self._token, self._checksum = token, checksum
         self._descriptors: dict[int, int] = {}
-        self._begun: set[int] = set()
+        self._identities: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self.written: dict[int, Written] = {}
         """What this rank has written, by entry."""
@@ -90,27 +93,39 @@ class SharedFiles:
         except OSError as error:
             raise landing_error(self._destination / self._listing.names[entry], error) from error
         with self._lock:
-            written = self.written.setdefault(entry, Written())
+            written = self.written.setdefault(entry, Written(identity=self._identities[entry]))
             for (at, stop), checksum in zip(parts, checksums, strict=True):
                 written.add(at, stop, checksum)
 
     def close(self) -> None:
-        """Close all open files, as every rank does before one of them calls ``settle``."""
+        """Close all open files, as every rank does before one of them calls ``settle``.
+
+        Raises ``DataError`` where the system tells only then that it could not write.
+        """
         with self._lock:
             while self._descriptors:
-                os.close(self._descriptors.popitem()[1])
+                entry, descriptor = self._descriptors.popitem()
+                try:
+                    os.close(descriptor)
+                except OSError as error:
+                    raise landing_error(self._destination / self._listing.names[entry], error) from error
 
     def abandon(self) -> None:
         """Remove the unfinished files."""
-        self.close()
-        for entry in self._begun:
+        while self._descriptors:
+            with suppress(DataError):  # an earlier error is the reason
+                self.close()
+        with self._lock:
+            begun = [*self._identities]
+        for entry in begun:
             with suppress(OSError, DataError):  # another rank may have removed it, or given it its name
                 self._destination.unlink(self._temporary(entry))
 
     def settle(self, entry: int, parts: list[Written]) -> Landed:
         """Give its name to an entry that several ranks have written, each a part; returns what landed.
 
-        Raises ``DataError`` if bytes are missing or differ from the index, and for what the system refuses.
+        Raises ``DataError`` if bytes are missing or differ from the index, if the file that the ranks have written is
+        no longer there, and for what the system refuses.
         """
         name, size = self._listing.names[entry], int(self._listing.sizes[entry])
         mtime_ns, expected = int(self._listing.mtimes_ns[entry]), int(self._listing.checksums[entry])
@@ -129,11 +144,16 @@ class SharedFiles:
                     f"has CRC32C {checksum:08x} where the index says {expected:08x}: it was damaged or written to",
                     "copy the file again, or make the index again with `hpcbench data index`",
                 )
-            descriptor = self._open(entry)
-            os.ftruncate(descriptor, size)  # in case it ends with zeros
-            os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-            with self._lock:
-                os.close(self._descriptors.pop(entry))
+            descriptor = self._destination.open(self._temporary(entry), THERE)
+            try:
+                if any(part.identity != identity_of(descriptor) for part in parts):
+                    raise DataError(
+                        self._destination / name, "was replaced while ranks wrote it", "stage when nothing else does"
+                    )
+                os.ftruncate(descriptor, size)  # in case it ends with zeros
+                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            finally:
+                os.close(descriptor)
             kept_ns = kept_by(self._destination.status(self._temporary(entry)), mtime_ns)
             self._destination.rename(self._temporary(entry), name)
         except OSError as error:
@@ -144,7 +164,7 @@ class SharedFiles:
         with self._lock:
             if entry not in self._descriptors:
                 self._descriptors[entry] = self._destination.open(self._temporary(entry), SHARED, make=True)
-                self._begun.add(entry)
+                self._identities[entry] = identity_of(self._descriptors[entry])
             return self._descriptors[entry]
 
     def _temporary(self, entry: int) -> str:
@@ -153,6 +173,12 @@ class SharedFiles:
         refuse_outside(name)
         folder, slash, base = name.rpartition("/")
         return f"{folder}{slash}.{base[:NAME_KEPT]}.{self._token}-{entry:06x}{TEMPORARY_SUFFIX}"
+
+
+def identity_of(descriptor: int) -> tuple[int, int]:
+    """Device and number of an open file."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def borders(start: int, size: int) -> list[int]:

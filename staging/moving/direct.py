@@ -110,9 +110,9 @@ def inline(
 
 
 def blocks(piece: Piece) -> Iterator[Piece]:
-    """The piece itself if it holds whole files, else its parts of at most ``BLOCK_BYTES``."""
-    first = piece.fragments[0]
-    if first.is_whole or piece.bytes <= BLOCK_BYTES:
+    """The piece itself if it holds several files, or a whole one, else its parts of at most ``BLOCK_BYTES``."""
+    first, *others = piece.fragments
+    if others or first.is_whole or piece.bytes <= BLOCK_BYTES:
         yield piece
         return
     for start, stop in parts(first.start, first.stop, BLOCK_BYTES):

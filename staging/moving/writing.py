@@ -22,6 +22,27 @@ from staging.storage.destination_folder import DestinationFolder
 Commit = Callable[[list[Landed]], None]
 
 
+class Writers:
+    """Makes the writers of a rank, one for each thread, and knows how much they have taken."""
+
+    def __init__(self, make: Callable[[], PieceWriter]) -> None:
+        self._make = make
+        self._made: list[PieceWriter] = []
+
+    def __call__(self) -> PieceWriter:
+        """Another writer."""
+        writer = self._make()
+        self._made.append(writer)
+        return writer
+
+    def refuse_less(self, planned: int, destination: Path) -> None:
+        """Raise ``DataError`` unless so many slices have ended in the writers: no file may be lost in silence."""
+        taken = sum(writer.slices for writer in self._made)
+        if taken != planned:
+            problem = f"received {taken} parts of files where a rank should write {planned}"
+            raise DataError(destination, problem, "this is an error of the staging: report it, and stage again")
+
+
 class PieceWriter:
     """Takes the pieces of one stream in order. ``wanted`` says which entries this node lacks; others are skipped.
 
@@ -40,6 +61,8 @@ class PieceWriter:
         shared: SharedFiles | None = None,
     ) -> None:
         self.counters = Counters()
+        self.slices = 0
+        """Slices of wanted entries that have ended."""
         self._listing = listing
         self._wanted = wanted
         self._make = make
@@ -61,6 +84,7 @@ class PieceWriter:
             position += len(part)
             if not self._wanted[fragment.entry]:
                 continue
+            self.slices += fragment.ends_slice
             try:
                 landed += self._take(fragment, part)
             except DataError as error:

@@ -63,7 +63,7 @@ def probe(
     destination = together(world, lambda: own_destination(options, world))
     together(world, lambda: refuse_absent(options.source))
     places = world.all_gather(world.place)
-    together(world, lambda: check_memory(options, options.piece_bytes, places))
+    together(world, lambda: check_memory(options, options.piece_bytes, places, world))
     sample = take_sample(options, world, source)
     job = world.broadcast(secrets.token_hex(4))
     with (

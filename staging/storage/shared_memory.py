@@ -18,6 +18,8 @@ SEGMENTS = (
     "ucx_shm_*", "nccl-*", "torch_*", "cmx*", "sem.cmx*",
 )  # fmt: skip
 """Names that MPICH, Open MPI, PSM, UCX, NCCL, PyTorch and Global Arrays give their segments."""
+FIRST_NAMESPACE = 0xEFFFFFFC
+"""Number of the kernel's first namespace of processes (PROC_PID_INIT_INO); containers have others."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class LeftOver:
 def left_over(folder: Path = SHARED_MEMORY, processes: Path = Path("/proc")) -> LeftOver | None:
     """Segments of this user that no process holds, for root those of all users; ``None`` if there are none.
 
-    Only its owner and root see who uses a segment. Root of a container may not: it then counts its own alone.
+    Only its owner and root see who uses a segment. Root of a container does not see all processes: it counts its own
+    alone.
     """
     found: dict[str, tuple[int, int]] = {}
     with suppress(OSError), os.scandir(folder) as entries:
@@ -61,7 +64,7 @@ def left_over(folder: Path = SHARED_MEMORY, processes: Path = Path("/proc")) -> 
 
 def in_use(folder: Path, processes: Path) -> tuple[set[str], bool]:
     """Names in ``folder`` that a process has mapped or open, and whether this user may look at all processes."""
-    before, names, saw_all = f"{folder}/", set[str](), True
+    before, names, saw_all = f"{folder}/", set[str](), sees_all(processes)
     for process in processes.glob("[0-9]*"):
         try:
             for line in (process / "maps").read_text(errors="replace").splitlines():
@@ -76,3 +79,11 @@ def in_use(folder: Path, processes: Path) -> tuple[set[str], bool]:
         except OSError:
             pass  # it has ended
     return names, saw_all
+
+
+def sees_all(processes: Path) -> bool:
+    """Whether all processes of the machine are below ``processes``, not only those of a container."""
+    try:
+        return str((processes / "self/ns/pid").readlink()) == f"pid:[{FIRST_NAMESPACE}]"
+    except OSError:
+        return False

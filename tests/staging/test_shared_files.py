@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import random as random_module
 from itertools import pairwise
 from pathlib import Path
@@ -56,9 +58,9 @@ def test_two_ranks_write_one_file(tmp_path: Path) -> None:
         assert (
             contents(tmp_path).keys() == set(unfinished(tmp_path)) - {str(tmp_path)} or len(unfinished(tmp_path)) == 1
         )
-        landed = one.settle(0, [one.written[0], other.written[0]])
         one.close()
         other.close()
+        landed = one.settle(0, [one.written[0], other.written[0]])
     assert contents(tmp_path) == {"train/big": b"0123456789"}
     assert (landed.size, landed.checksum, landed.mtime_ns) == (10, crc32c(b"0123456789"), 5)
     assert (tmp_path / "train/big").stat().st_mtime_ns == 5
@@ -98,6 +100,38 @@ def test_what_is_not_whole_is_refused(
             rank.write(0, start, memoryview(data))
         with pytest.raises(DataError, match=problem):
             rank.settle(0, [rank.written[0]])
+        rank.abandon()
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize("put", [False, True])
+def test_a_temporary_that_is_no_longer_what_ranks_wrote_gets_no_name(put: bool, tmp_path: Path) -> None:
+    """It was removed, or another file took its place: a file of zeros under its name would seem whole."""
+    with DestinationFolder(tmp_path) as folder:
+        rank = shared(folder)
+        rank.write(0, 0, memoryview(b"0123456789"))
+        rank.close()
+        (temporary,) = (tmp_path / "train").iterdir()
+        temporary.rename(tmp_path / "elsewhere")
+        if put:
+            temporary.write_bytes(bytes(10))
+        with pytest.raises(DataError, match="was replaced while ranks wrote it" if put else "No such file"):
+            rank.settle(0, [rank.written[0]])
+    assert not (tmp_path / "train" / "big").exists()
+
+
+def test_an_error_at_the_close_of_a_shared_file_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    with DestinationFolder(tmp_path) as folder:
+        rank, close = shared(folder), os.close
+        rank.write(0, 0, memoryview(b"0123456789"))
+        with monkeypatch.context() as patch:
+            patch.setattr("staging.landing.shared_files.os.close", refused)
+            with pytest.raises(DataError, match=r"train/big.*Disk quota exceeded"):
+                rank.close()
         rank.abandon()
     assert contents(tmp_path) == {}
 

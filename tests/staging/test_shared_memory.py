@@ -64,6 +64,9 @@ def test_only_root_is_told_of_segments_of_others(tmp_path: Path, monkeypatch: py
         os.chown(tmp_path / "mpich_shm_1", owner, -1)
     (tmp_path / "proc" / "1" / "fd").mkdir(parents=True)
     (tmp_path / "proc" / "1" / "maps").write_text("")
+    namespace = tmp_path / "proc" / "self" / "ns" / "pid"
+    namespace.parent.mkdir(parents=True)
+    namespace.symlink_to("pid:[4026531836]")
 
     def found_by(user: int) -> bool:
         monkeypatch.setattr(os, "getuid", lambda: user)
@@ -74,8 +77,12 @@ def test_only_root_is_told_of_segments_of_others(tmp_path: Path, monkeypatch: py
     def refused(path: Path, **_: object) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_text", refused)
-    assert not found_by(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refused)
+        assert not found_by(0)
+    namespace.unlink()
+    namespace.symlink_to("pid:[4026532201]")
+    assert [found_by(user) for user in (owner, 0)] == [True, False]
 
 
 @pytest.fixture

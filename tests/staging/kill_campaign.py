@@ -81,6 +81,7 @@ class Trial:
         self.nodes = 2 if self.launcher == "srun" else dice.choice([n for n in (1, 2, 4) if self.ranks % n == 0])
         self.threads, self.pace_s = dice.randint(1, 3), dice.choice((0.05, 0.1, 0.2))
         self.kills = [Kill.drawn(dice) for _ in range(dice.randint(1, 3))]
+        self.piece_bytes = dice.choice((1 << 20, 8 << 20)) if self.source == "large" else 10_000
 
     def command(self, words: list[str], source: Path, out: Path) -> list[str]:
         """Starts the staging by ``words``, a program."""
@@ -93,10 +94,9 @@ class Trial:
         transform = TRANSFORMS.get(self.source, "")
         more += ["--transform", transform] if transform else []
         more += [word for pattern in EXCLUSIONS.get(self.source, ()) for word in ("--plain", pattern)]
-        pieces = 1 << 20 if self.source == "large" else 10_000
         return [
             *before[self.launcher], *words, str(source), str(out / "{node}"), "--placement", self.placement,
-            "--path", self.path, "--threads", str(self.threads), "--piece-bytes", str(pieces), *more,
+            "--path", self.path, "--threads", str(self.threads), "--piece-bytes", str(self.piece_bytes), *more,
         ]  # fmt: skip
 
 

@@ -191,15 +191,17 @@ def notes(content: Content) -> list[str]:
 
 
 def slowest_ranks(rows: Sequence[PointResult]) -> list[str]:
-    """Which rank had the longest step on each size with several ranks: in the most repeats, if not in all."""
+    """Which rank had the longest step, apart from waiting, in most repeats of each size with several ranks."""
     found = []
     for row in rows:
         named = Counter(run.slowest_rank for run in row.runs if run.slowest_rank)
         for name, count in named.most_common(1):
+            if 2 * count <= len(row.runs):
+                continue
             part = "" if count == len(row.runs) else f", in {count} of {units.counted(len(row.runs), 'repeat')}"
             variant = f" with {row.variant}" if row.variant else ""
             found.append(f"{units.counted(row.nodes, 'node')}{variant}: {name}{part}")
-    return [f"The longest steps were those of: {'; '.join(found)}."] if found else []
+    return [f"The longest steps, apart from waiting, were those of: {'; '.join(found)}."] if found else []
 
 
 def _fraction(value: float) -> str:

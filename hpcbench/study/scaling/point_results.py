@@ -33,7 +33,7 @@ class RepeatResult:
     step_slowest_s: Mapping[str, float] = field(default_factory=dict)
     """The same, each for the rank on which it took longest."""
     slowest_rank: str = ""
-    """The rank with the longest step, as ``rank 3 on node17``; empty with one rank."""
+    """The rank with the longest step apart from its waiting, as ``rank 3 on node17``; empty with one rank."""
     init_s: float = 0.0
     """Seconds from the start of the process to run_start, on rank 0."""
     staging_s: float | None = None

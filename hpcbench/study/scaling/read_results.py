@@ -115,7 +115,7 @@ def read_repeat(
         step_s=step_seconds(steps),
         step_median_s=step_over_ranks(steps, np.median),
         step_slowest_s=step_over_ranks(steps, np.max),
-        slowest_rank=slowest_rank(ranks, steps["wall"]) if len(ranks) > 1 else "",
+        slowest_rank=slowest_rank(ranks, steps) if len(ranks) > 1 else "",
         init_s=max(s.phases_s["init"] for s in summaries),
         **staging_figures([run[2] for run in each if run[2] is not None]),
         evaluation_s=of_one(summaries, "evaluation", [s.evaluations for s in summaries]),
@@ -207,9 +207,9 @@ def step_over_ranks(each: Mapping[str, np.ndarray], pick: Callable[[np.ndarray],
     return {name: float(pick(values)) for name, values in {**each, "other": np.maximum(other, 0.0)}.items()}
 
 
-def slowest_rank(ranks: pd.DataFrame, wall_s: np.ndarray) -> str:
-    """The rank of the longest step by name; ``wall_s`` has (ranks,)."""
-    row = ranks.iloc[int(wall_s.argmax())]
+def slowest_rank(ranks: pd.DataFrame, each: Mapping[str, np.ndarray]) -> str:
+    """The rank of the longest step by name, without the time that ranks wait for it."""
+    row = ranks.iloc[int((each["wall"] - each.get("waiting", 0.0)).argmax())]
     return rank_name({"rank": row["rank"], "node": row["node"]})
 
 

@@ -63,13 +63,13 @@ def test_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in page
 
 
-@pytest.mark.usefixtures("four_gib_a_sample")
 def test_rules_in_a_file_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ours.yaml").write_text("extends: esif-hpc-4\ntitle: Ours\n")
     assert main(["campaign", "show", "--rules", str(tmp_path / "ours.yaml")]) == 0
     assert capsys.readouterr().out.startswith("Ours\n")
 
 
+@pytest.mark.usefixtures("four_gib_a_sample")
 def test_plan_says_what_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["campaign", "plan", "nersc10-deepcam", *PERLMUTTER, "--nodes", "16,256"]) == 2
     out = " ".join(capsys.readouterr().out.split())

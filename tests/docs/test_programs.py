@@ -29,7 +29,7 @@ SMALL = {
     "benchmarks/staging.py": "--rounds 1 --disk-rounds 1 --files 40 --large-mib 1 --samples 1 --memory . --disk .",
     "-m tests.staging.crashes": "--points 0 --states 8",
     "-m tests.staging.fuzz": "--cases 110",
-    "-m tests.staging.kill_campaign": "--trials 2",
+    "-m tests.staging.kill_campaign": "--trials 2 --end-bound-s 15",
 }
 """What is added to a documented command, or overrides its own options; the longest beginning counts."""
 LONG = {"benchmarks/reference_runs.py cosmoflow": pytest.mark.long}

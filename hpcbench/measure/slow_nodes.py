@@ -30,7 +30,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 FALSE_NODES = 1024
-"""On average one healthy node in this many, beyond the first ``TAIL_NODES``, is named, if figures scatter normally."""
+"""On average one healthy node in this many, beyond the first ``TAIL_NODES``, is named, if figures scatter normally.
+
+It is at most half a node in all: from 537 nodes on the level is ``MOST_LEVEL``.
+"""
 SIDES = 2
 """The test looks for fast nodes, too, and only slow ones are named."""
 LEAST_LEVEL, MOST_LEVEL = 0.05, 1.0

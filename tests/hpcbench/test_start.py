@@ -59,17 +59,23 @@ def test_an_error_inside_restores_inspect() -> None:
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The benchmark ``start.py``; skips where calls cannot be counted."""
+    """The benchmark ``start.py``."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import start  # type: ignore[import-not-found]
 
-    if not start.has_strace():
-        pytest.skip("needs strace that may trace processes")
     module: ModuleType = start
     return module
 
 
+@pytest.fixture
+def strace(start: ModuleType) -> None:
+    """Skips where calls cannot be counted."""
+    if not start.has_strace():
+        pytest.skip("needs strace that may trace processes")
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("strace")
 def test_a_rank_starts_within_its_bound_of_file_system_calls(
     start: ModuleType, small_cosmos: Path, tmp_path: Path
 ) -> None:
@@ -82,6 +88,7 @@ def test_a_rank_starts_within_its_bound_of_file_system_calls(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("strace")
 def test_the_process_that_makes_packed_runs_starts_without_torch(start: ModuleType, tmp_path: Path) -> None:
     folders = {"environment": [Path(sys.prefix), Path(sys.base_prefix)], "source": [ROOT]}
     found = start.packed_job(Path(sys.executable), tmp_path / "study", folders)
@@ -95,6 +102,7 @@ def test_calls_on_shared_folders_are_those_on_run_folder_and_dataset_too(start: 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("strace")
 def test_ranks_of_a_copied_environment_leave_shared_folders_alone(
     start: ModuleType, small_cosmos: Path, tmp_path: Path
 ) -> None:

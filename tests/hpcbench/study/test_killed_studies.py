@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -53,14 +54,14 @@ def submitted(queue: Queue, folder: Path) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [6, pytest.param(None, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [2, pytest.param(None, marks=pytest.mark.long)])
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("kind", STUDIES)
 def test_each_run_is_in_one_job_wherever_a_study_is_killed(
     kind: str, resumed: bool, most: int | None, queue: Queue, small_cosmos: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """At all changes, or at so many of them that chance picks, with a queue that answers, fails or is down.
+    """With a queue that answers, fails once or is down, at all changes made then, or at so many that chance picks.
 
     It is down after that, too.
     """
@@ -72,20 +73,25 @@ def test_each_run_is_in_one_job_wherever_a_study_is_killed(
         """The command that is killed; where that is ``resume``, another one was killed midway before it."""
         return resume(folder) if resumed else start(kind, folder, small_cosmos)
 
-    def prepare(folder: Path) -> None:
+    def prepare(folder: Path, trouble: Path | None) -> None:
         if resumed:
-            killed(lambda: start(kind, folder, small_cosmos), middle)
+            assert killed(lambda: start(kind, folder, small_cosmos), middle)
             time.sleep(0.6)
-
-    prepare(tmp_path / "each")
-    last = changes(lambda: begin(tmp_path / "each"))
-    for number, instant in enumerate(instants(last, most)):
-        folder = tmp_path / f"study-{number}"
-        prepare(folder)
-        trouble = (None, queue.fails, queue.down)[number % 3]
         if trouble is not None:
             trouble.touch()
-        killed(lambda: begin(folder), instant)  # noqa: B023
+
+    dice = random.Random(7)
+    kills: list[tuple[Path | None, int]] = []
+    for trouble in (None, queue.fails, queue.down):
+        folder = tmp_path / f"counted-{len(kills)}"
+        prepare(folder, trouble)
+        kills += [(trouble, instant) for instant in instants(changes(lambda: begin(folder)), most, dice)]  # noqa: B023
+        queue.fails.unlink(missing_ok=True)
+        queue.down.unlink(missing_ok=True)
+    for number, (trouble, instant) in enumerate(kills):
+        folder = tmp_path / f"study-{number}"
+        prepare(folder, trouble)
+        assert killed(lambda: begin(folder), instant), (trouble, instant)  # noqa: B023
         queue.fails.unlink(missing_ok=True)
         queue.down.touch()
         time.sleep(2 * SLOW_S)
@@ -99,12 +105,10 @@ def test_each_run_is_in_one_job_wherever_a_study_is_killed(
             assert start(kind, folder, small_cosmos) in (0, 2)
             assert resume(folder) in (0, 2)
             time.sleep(0.6)
-        assert submitted(queue, folder) == dict.fromkeys(RUNS[kind], 1), (number, instant, last)
+        assert submitted(queue, folder) == dict.fromkeys(RUNS[kind], 1), (trouble, instant)
 
 
-def instants(last: int, most: int | None) -> list[int]:
-    """The numbers of all changes to ``last``, or of so many, spread over them, at places that chance picks."""
-    if most is None:
-        return list(range(1, last + 1))
-    chance = random.Random(7)
-    return [1 + (number * last) // most + chance.randrange(max(1, last // most)) for number in range(most)]
+def instants(last: int, most: int | None, dice: random.Random) -> list[int]:
+    """The numbers of all changes to ``last``, or of so many, each drawn from its part of them."""
+    bounds = [part * last // (most or last) for part in range((most or last) + 1)]
+    return [1 + dice.randrange(low, high) for low, high in itertools.pairwise(bounds)]

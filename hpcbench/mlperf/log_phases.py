@@ -113,11 +113,12 @@ def _epochs(events: Sequence[Event], stop: float) -> list[Interval]:
 
 
 def _trains_after(events: Sequence[Event], evaluated: Interval, end: float) -> bool:
-    """Whether steps of the epoch follow an evaluation, by the step numbers in the lines."""
+    """Whether steps of the epoch follow an evaluation: by the step numbers, or for it is of a fraction of the epoch."""
     later = [event for event in events if evaluated[0] <= event.time_ms <= end]
     evaluations = [event for event in later if event.key != "epoch_stop"]
     stops = [event for event in later if event.key == "epoch_stop" and event.time_ms >= evaluated[1]]
-    return bool(stops) and 0 < _steps(evaluations) < _steps(stops)
+    within = any(event.epoch is not None and event.epoch % 1 for event in evaluations)
+    return bool(stops) and (within or 0 < _steps(evaluations) < _steps(stops))
 
 
 def _steps(events: Sequence[Event]) -> float:

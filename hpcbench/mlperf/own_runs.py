@@ -25,6 +25,10 @@ def use_summary(record: RunRecord, summary: Summary) -> None:
     """Fill in what the official log does not say."""
     record.system = record.system or summary.device
     record.accelerator = summary.device
+    if summary.warm_samples_per_s:  # epochs in the log may be cut short, by a target, a limit of steps or a resume
+        record.samples_per_s = summary.warm_samples_per_s
+        if record.accelerators:
+            record.samples_per_s_per_accelerator = record.samples_per_s / record.accelerators
     if summary.simulated_ranks is not None:
         record.notes.append(f"{summary.simulated_ranks} ranks were simulated by each: times are not theirs")
     if summary.simulated_nodes is not None:

@@ -88,7 +88,10 @@ class RunRecord:
         default=None, metadata=source("time_to_train_s without staging_s, epochs_s and evaluations_s", "s")
     )
     samples_per_s: float | None = field(
-        default=None, metadata=source("train_samples / median of epochs_s after the first", "samples/s")
+        default=None,
+        metadata=source(
+            "train_samples / median of epochs_s after the first; of own runs, after the warm-up", "samples/s"
+        ),
     )
     samples_per_s_per_accelerator: float | None = field(
         default=None, metadata=source("samples_per_s / accelerators", "samples/s")

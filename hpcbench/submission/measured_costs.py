@@ -39,12 +39,19 @@ class MeasuredCosts:
 
 
 def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
-    """The costs that runs measured. Raises ``InputError`` if they differ in size or batch, or lack a part."""
+    """The costs that runs measured.
+
+    Raises ``InputError`` if they differ in size or batch, lack a part, or were resumed.
+    """
     runs, _ = read_submitted(paths)
     first = runs[0]
     if first.benchmark not in PUBLISHED_SAMPLES:
         raise InputError(f"{first.folder.path}: the sizes of {first.benchmark}'s dataset are not known here")
     for run in runs:
+        if run.summary.resumed:
+            raise InputError(
+                f"{run.folder.path} was resumed, and its gaps would count as a cost; give runs in one piece"
+            )
         for what in ("application", "nodes", "global_batch_size", "division", "ruleset"):
             one, other = getattr(first.summary, what), getattr(run.summary, what)
             if one != other:
@@ -60,13 +67,10 @@ def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
 
 
 def rate_of(run: SubmittedRun) -> float:
-    """Training samples per second: over all epochs but the first, else over the steps after the warm-up.
+    """Training samples per second: over the steps after the warm-up, else over all epochs but the first.
 
     Raises ``InputError`` if there is no rate.
     """
-    later = run.record.epochs_s[1:]
-    if later and run.record.train_samples and sum(later) > 0:
-        return run.record.train_samples * len(later) / sum(later)
     rate = run.summary.warm_samples_per_s or run.record.samples_per_s or run.summary.samples_per_s
     if not rate or rate <= 0:
         raise InputError(f"{run.folder.path} measured no rate; train more steps (--train.max_steps)")
@@ -74,11 +78,16 @@ def rate_of(run: SubmittedRun) -> float:
 
 
 def fixed_s(run: SubmittedRun) -> float:
-    """Seconds of a run besides its epochs; how much longer the first one takes is known from two epochs on."""
-    record = run.record
-    longer = (max(0.0, part[0] - statistics.fmean(part[1:])) for part in (record.epochs_s, record.evaluations_s)
-              if len(part) > 1)  # fmt: skip
-    return (record.staging_s or 0.0) + (record.rest_s or 0.0) + sum(longer)
+    """Seconds of a run besides its epochs; how much longer the first one takes is known from two epochs on.
+
+    The last epoch may be cut short, so the first one is compared with the rate.
+    """
+    record, longer = run.record, 0.0
+    if len(record.epochs_s) > 1 and record.train_samples:
+        longer += max(0.0, record.epochs_s[0] - record.train_samples / rate_of(run))
+    if len(record.evaluations_s) > 1:
+        longer += max(0.0, record.evaluations_s[0] - statistics.fmean(record.evaluations_s[1:]))
+    return (record.staging_s or 0.0) + (record.rest_s or 0.0) + longer
 
 
 def evaluation_s(run: SubmittedRun, published: int) -> float:

@@ -140,15 +140,16 @@ class NoiseScale(StepObserver):
 
         A part without samples does not count.
         """
+        before, self.before = self.before, None
         if not self.due(step) or not share:
             return
         self.begun = True
         own = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        if self.before is not None:
-            for kept, parameter in zip(self.before, self.parameters, strict=True):
+        if before is not None:
+            for kept, parameter in zip(before, self.parameters, strict=True):
                 if parameter.grad is not None:
                     kept.sub_(parameter.grad)
-            own, self.before = self.before, None
+            own = before
         if self.axes:
             own = [_summed(own, self.axes)]
         if self.counts:

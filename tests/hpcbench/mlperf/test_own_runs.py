@@ -46,6 +46,16 @@ def test_a_run_that_met_its_target(runs: dict[str, RunRecord]) -> None:
     assert not found.notes
 
 
+def test_an_epoch_with_two_evaluations_has_all_its_training(small_cosmos: Path, tmp_path: Path) -> None:
+    """The first is within the epoch, by its number; the second comes after the line that ends the epoch."""
+    settings = ("--train.evaluations_per_epoch", "2", "--train.max_epochs", "2", "--measure.warmup_steps", "1")
+    assert trained(small_cosmos, tmp_path / "run", *settings, "--train.target", "1e-9") == 3
+    (found,), folder = read_runs(find_runs([tmp_path])), RunFolder.open(tmp_path / "run")
+    assert len(found.epochs_s) == 2
+    assert sum(found.epochs_s) == pytest.approx(folder.read_epochs()["train_s"].sum(), abs=0.1)
+    assert found.samples_per_s == folder.read_summary().warm_samples_per_s is not None
+
+
 def test_a_run_that_was_resumed_and_missed_its_target(runs: dict[str, RunRecord]) -> None:
     found = runs["missed"]
     assert found.status == "aborted"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.prediction.recipes import reference_points
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.submission.measured_costs import read_costs
 from hpcbench.submission.projection import (
     Costs,
     KnownEpochs,
@@ -112,6 +115,17 @@ def test_the_command_reads_the_recipe_from_the_log(
 
 def logs_any_of(line: str, settings: dict[str, Any]) -> bool:
     return any(f'"key": "{key}"' in line for key in settings)
+
+
+def test_the_rate_is_that_after_the_warm_up_and_a_resumed_run_is_refused(tmp_path: Path, build_run: BuildRun) -> None:
+    """A run that ends within an epoch has a last one that is cut short, and gaps are no cost of training."""
+    folder = RunFolder(build_run(tmp_path / "run"))
+    summary = folder.read_summary()
+    folder.write_summary(replace(summary, warm_samples_per_s=1234.5))
+    assert read_costs([folder.path]).costs.samples_per_s == (1234.5,)
+    folder.write_summary(replace(summary, resumed=1))
+    with pytest.raises(InputError, match="run was resumed, and its gaps would count as a cost; give runs in one piece"):
+        read_costs([folder.path])
 
 
 def test_the_command(tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]) -> None:

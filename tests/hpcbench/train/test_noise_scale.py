@@ -132,6 +132,20 @@ def test_a_step_does_not_wait_for_the_device(alone: Group, monkeypatch: pytest.M
     assert len(scale.flush(epoch=1)) == 1
 
 
+def test_an_empty_last_part_leaves_nothing_for_the_next_step(alone: Group) -> None:
+    """Its copy of the gradients is not subtracted from those of the next step's first part."""
+    found = []
+    for before in ((2, 2, 0), ()):
+        model, generator = linear(), torch.Generator().manual_seed(3)
+        scale = NoiseScale(model.parameters(), alone, every=1)
+        if before:
+            take_step(scale, model, 1, before, torch.Generator().manual_seed(4))
+            model.zero_grad()
+        take_step(scale, model, 2, (2, 2), generator)
+        found.append(scale.flush(epoch=1)[-1])
+    assert {found[0][name] == found[1][name] for name in ("gradient_sq", "tr_sigma")} == {True}
+
+
 def test_steps_of_one_part_and_overflows_are_left_out(alone: Group) -> None:
     model, generator = linear(), torch.Generator().manual_seed(3)
     scale = NoiseScale(model.parameters(), alone, every=1)

@@ -8,13 +8,18 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from staging.__main__ import main
 from staging.cli import LOST
+from staging.errors import InputError
+from staging.options import StageOptions
+from staging.prepare import pieces_of
 from staging.present import is_gone
+from tests.staging.test_stage import stage_all
 
 HEADER = {"schema": 1, "what": "hpcbench staging manifest", "identity": {}}
 FILE = {"name": "a", "size": 3, "crc32c": 467447939, "source": "a", "mtime_ns": 0}
@@ -167,6 +172,20 @@ def test_pieces_beyond_the_memory_are_refused(path: str, more: tuple[str, ...], 
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "of memory are left; lower --piece-bytes or --threads" in done.stderr
     assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize("path", ["direct", "exchange"])
+def test_the_buffers_of_all_ranks_that_read_count(
+    path: Any, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nodes read for themselves, all ranks of the largest node do; in an exchange as many as the smallest has."""
+    options = StageOptions(source, str(tmp_path / "{node}"), path=path, piece_bytes=1 << 20)
+    monkeypatch.setattr("staging.prepare.available_memory", lambda: 2 * pieces_of(options) * options.piece_bytes)
+    if path == "exchange":
+        stage_all([3, 1], options)
+        return
+    with pytest.raises(InputError, match=r"for 3 ranks of \d+ threads take .* of memory are left; lower --piece-bytes"):
+        stage_all([3, 1], options)
 
 
 @pytest.mark.parametrize("name", ["a\ud800", "a\0b"])

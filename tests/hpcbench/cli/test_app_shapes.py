@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,10 @@ from hpcbench.application import Application
 from hpcbench.cli import app as app_command
 from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
+from hpcbench.data.loader import BatchReader
 from hpcbench.skeleton.shapes_file import as_source, write_shapes_file
+from hpcbench.train.build import open_data
+from hpcbench.train.warm_up import whole_batch
 from staging.errors import InputError
 
 DATA = """
@@ -71,6 +75,19 @@ def test_the_file_gives_the_shapes_of_a_batch_after_the_task_prepared_it(
     inputs, targets = bare.module("shapes").batch_shapes(None, 7)
     assert (inputs.shape, inputs.dtype, inputs.device.type) == ((7, 3, 4, 6), torch.float32, "meta")
     assert (targets.shape, targets.dtype, targets.device.type) == ((7,), torch.int64, "meta")
+
+
+def test_made_up_batches_are_like_those_that_are_read(bare: Application) -> None:
+    """By them a run compiles before its clock: code is compiled for shapes, types and layouts."""
+    config = resolve(bare, "smoke", overrides={"data.root": "anywhere"})
+    write_shapes_file(bare, config)
+    importlib.invalidate_caches()
+    made = whole_batch(bare, config, 4, torch.device("cpu"))
+    training, _ = open_data(bare, config)
+    read = bare.module("task").build_task(config).prepare(*BatchReader(training).read(np.arange(4)), None)
+    assert [(each.shape, each.dtype, each.stride()) for each in made] == [
+        (each.shape, each.dtype, each.stride()) for each in read
+    ]
 
 
 def test_a_file_that_is_there_stays(bare: Application) -> None:

@@ -145,13 +145,13 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> bool:
     return True
 
 
-def speak(forking: str, content: bytes) -> socket.socket:
-    """Say as much to the server as a client does before it is killed, or stopped."""
+def speak(forking: str, content: bytes, files: int = 1) -> socket.socket:
+    """Say as much to the server as a client does before it is killed, or stopped; it passes on so many ``files``."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(str(Path(forking).parent / "socket"))
     if content:
         with Path(os.devnull).open() as file:
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()]))]
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()] * files))]
             connection.sendmsg([content], ancillary)
     return connection
 
@@ -173,6 +173,29 @@ def test_a_client_that_is_killed_while_it_asks_takes_nobody_with_it(forking: str
 def test_a_client_that_is_stopped_while_it_asks_lets_others_be_served(forking: str) -> None:
     with speak(forking, len(REQUEST).to_bytes(8, "big")):
         assert subprocess.run([forking, "-c", "import sys; sys.exit(7)"], check=False, timeout=60).returncode == 7
+
+
+def test_a_process_keeps_its_files_if_others_end_when_it_is_forked(forking: str) -> None:
+    """The server sees all at once, and its own sockets had the numbers of the files of the process."""
+    sleep = "import os, time; print(os.getppid(), flush=True); time.sleep(60)"
+    others = [subprocess.Popen([forking, "-c", sleep], stdout=subprocess.PIPE) for _ in range(4)]
+    (server,) = {int(other.stdout.readline()) for other in others if other.stdout is not None}
+    numbers = list(range(3, 60))
+    look = f"import gc, os; gc.collect(); [os.fstat(number) for number in {numbers}]"
+    request = json.dumps({**json.loads(REQUEST), "words": ["-c", look], "files": numbers}).encode()
+    with speak(forking, len(request).to_bytes(8, "big"), len(numbers)) as connection:
+        time.sleep(0.5)  # in which the server takes it up
+        os.kill(server, signal.SIGSTOP)
+        assert wait_until(lambda: Path(f"/proc/{server}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+        connection.sendall(request)
+        for other in others:
+            other.kill()
+            other.wait()
+        os.kill(server, signal.SIGCONT)
+        with connection.makefile("rb") as answers:
+            process, status = map(int, answers.read().split())
+    assert process != server
+    assert status == 0
 
 
 def test_where_the_server_has_ended_clients_do_not_wait() -> None:

@@ -77,6 +77,8 @@ class Server:
         self.listener = listener
         self.selector.register(listener, selectors.EVENT_READ, self.accept)
         self.pending: set[Request] = set()
+        self.served: dict[int, socket.socket] = {}
+        """The connection of each client that has a process, by the handle of that process."""
         self.request: dict[str, Any] | None = None
 
     def serve(self) -> dict[str, Any] | None:
@@ -117,6 +119,7 @@ class Server:
             return
         request.close_files()
         handle, connection = os.pidfd_open(process), request.connection
+        self.served[handle] = connection
         self.selector.register(handle, selectors.EVENT_READ, lambda: self.ended(process, handle, connection))
         self.selector.register(connection, selectors.EVENT_READ, lambda: self.left(process, connection))
         with contextlib.suppress(OSError):  # it is gone, and ``left`` will be told
@@ -128,18 +131,26 @@ class Server:
         self.pending.remove(request)
 
     def close(self) -> None:
-        """Close what is the server's alone, in a process that is not the server."""
+        """Close what is the server's alone, in a process that is not the server.
+
+        All of it at once: a socket that is closed when the last reference to it goes, some time later, takes a file
+        of the client's with it that has its number by then.
+        """
         self.selector.close()
         self.listener.close()
         for other in self.pending:
             other.connection.close()
             other.close_files()
+        for handle, connection in self.served.items():
+            os.close(handle)
+            connection.close()
 
     def ended(self, process: int, handle: int, connection: socket.socket) -> None:
         """Tell a client that its process has."""
         _, status = os.waitpid(process, 0)
         self.selector.unregister(handle)
         os.close(handle)
+        del self.served[handle]
         with contextlib.suppress(KeyError):
             self.selector.unregister(connection)
         with contextlib.suppress(OSError):

@@ -205,7 +205,8 @@ class Campaign:
         before, deadline = set(begun(folder)), time.monotonic() + LAST_S
         while kill.after_s >= 0 and len(set(begun(folder)) - before) < trial.ranks and process.poll() is None:
             if time.monotonic() > deadline:
-                return hung
+                end_all(process, folder)
+                return [f"hung: not all ranks have begun after {LAST_S:g} s"]
             time.sleep(0.005)
         time.sleep(abs(kill.after_s))
         ranks = sorted(set(begun(folder)) - before)

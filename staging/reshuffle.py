@@ -268,7 +268,7 @@ def settle(folder: DestinationFolder, files: list[Landed], place: Place) -> None
     """Make the arrived files durable, name them in the manifest, and put them in place."""
     if place.local_rank != 0 or not files:
         return
-    sync_filesystem(folder.path)
+    sync_filesystem(folder.path, folder.held(""))
     with folder.below(f"{BOOKKEEPING}/{ARRIVING}") as arriving:
         Manifest(folder.path).append([as_kept(file, arriving) for file in files])
         for file in files:
@@ -278,7 +278,7 @@ def settle(folder: DestinationFolder, files: list[Landed], place: Place) -> None
                 problem = f"cannot be put in place ({error.strerror})"
                 raise DataError(folder / file.name, problem, "stage again") from None
     clear_arrivals(folder)
-    sync_filesystem(folder.path)
+    sync_filesystem(folder.path, folder.held(""))
 
 
 def as_kept(file: Landed, folder: DestinationFolder) -> Landed:
@@ -298,7 +298,7 @@ def remove(folder: DestinationFolder, files: Iterable[Landed], place: Place, *, 
     _, left = unlink_as_landed(folder, (records[name] for name in names if name in records))
     for name in left if not quiet else ():
         print_line(f"{place.node_name}: left {one_line(name)}, which is not as staging put it there")
-    sync_filesystem(folder.path)
+    sync_filesystem(folder.path, folder.held(""))
     Manifest(folder.path).remove(names)
 
 

@@ -148,7 +148,7 @@ def _remove_books(destination: DestinationFolder, cleaned: Cleaned) -> None:
     path = destination / BOOKKEEPING
     with refusals(path), destination.below(BOOKKEEPING) as books, books.reach("") as descriptor:
         # otherwise files might be back after a crash, and nothing would say whose they are
-        sync_filesystem(destination.path)
+        sync_filesystem(destination.path, destination.held(""))
         books.remove(JOURNAL)
         sync_descriptor(descriptor)
         names = sorted(os.listdir(descriptor))  # noqa: PTH208  # of an open folder

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from weakref import finalize
 
 from staging.errors import DataError
 from staging.landing.sinks import Landed
@@ -25,7 +26,8 @@ class DurableBatch:
     """Collects files that landed below ``destination`` and names them in ``manifest`` once they are durable.
 
     Used by many threads. A batch is committed after ``files`` files, ``size`` bytes or ``seconds`` seconds; call
-    ``commit`` at the end.
+    ``commit`` at the end. The system tells of lost data once, and whoever had the filesystem open: so the batch is made
+    before the first file is written, and after a loss nothing more is named.
     """
 
     def __init__(
@@ -43,6 +45,9 @@ class DurableBatch:
         self._since = time.monotonic()
         self._adding = threading.Lock()
         self._committing = threading.Lock()
+        self._lost: DataError | None = None
+        self._opened = open_folder(destination)
+        finalize(self, os.close, self._opened)
 
     def add(self, landed: Sequence[Landed]) -> None:
         """Take all files that came from one source entry; commits if a limit is reached."""
@@ -81,30 +86,43 @@ class DurableBatch:
             with self._adding:
                 if not (self._due() or (even_if_few and self._waiting)):
                     return  # another thread has written them meanwhile
+                if self._lost is not None:
+                    raise self._lost
                 landed, self._waiting, self._bytes, self._since = self._waiting, [], 0, time.monotonic()
             start = time.perf_counter()
-            sync_filesystem(self._destination)
+            try:
+                sync_filesystem(self._destination, self._opened)
+            except DataError as error:
+                self._lost = error
+                raise
             self.syncs += 1
             self.sync_seconds += time.perf_counter() - start
             self._manifest.append(landed)
 
 
-def sync_filesystem(folder: Path) -> None:
+def sync_filesystem(folder: Path, opened: int | None = None) -> None:
     """Wait until the disk has everything written to the filesystem of ``folder`` (``syncfs``; else ``sync``).
 
-    Raises ``DataError`` if the system says that data were lost on the way.
+    ``opened`` is a descriptor of the folder. Raises ``DataError`` if the system says that data were lost since it was
+    opened, or, without one, that some were lost and nobody has been told.
     """
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:
         os.sync()
         return
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise DataError(folder, f"cannot be opened any more ({error.strerror})", "stage again") from None
+    descriptor = open_folder(folder) if opened is None else opened
     try:
         if syncfs(descriptor) != 0:
             reason = os.strerror(ctypes.get_errno())
             raise DataError(folder, f"its filesystem could not store what was written ({reason})", "check the disk")
     finally:
-        os.close(descriptor)
+        if opened is None:
+            os.close(descriptor)
+
+
+def open_folder(folder: Path) -> int:
+    """A descriptor of ``folder``. Raises ``DataError``."""
+    try:
+        return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise DataError(folder, f"cannot be opened any more ({error.strerror})", "stage again") from None

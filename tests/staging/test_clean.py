@@ -225,7 +225,7 @@ def test_the_books_go_once_the_disk_has_forgotten_the_files(tmp_path: Path, monk
     (tmp_path / ".staging/arriving").mkdir()
     (tmp_path / ".staging/arriving/c").touch()
     at_sync: list[list[str]] = []
-    monkeypatch.setattr("staging.ledger.clean.sync_filesystem", lambda _: at_sync.append(tree(tmp_path)))
+    monkeypatch.setattr("staging.ledger.clean.sync_filesystem", lambda *_: at_sync.append(tree(tmp_path)))
     clean(tmp_path)
     assert at_sync == [[".staging", ".staging/lock", ".staging/manifest.jsonl"]]
     assert tree(tmp_path) == []

@@ -1,7 +1,11 @@
 """A batch names files after they are durable, never before, and loses none."""
 
+import os
+import shutil
+import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +27,7 @@ def landed(name: str, size: int = 3) -> Landed:
 def test_a_batch_is_flushed_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = Manifest.open(tmp_path, IDENTITY)
     named_at_sync = []
-    monkeypatch.setattr(batches, "sync_filesystem", lambda _: named_at_sync.append(len(manifest.records())))
+    monkeypatch.setattr(batches, "sync_filesystem", lambda *_: named_at_sync.append(len(manifest.records())))
     batch = DurableBatch(manifest, tmp_path, files=3)
     for name in "abcdefg":
         batch.add([landed(name)])
@@ -82,6 +86,91 @@ def test_a_filesystem_that_lost_data_names_nothing(tmp_path: Path, monkeypatch: 
     with pytest.raises(DataError, match=r"could not store what was written \(Input/output error\); check the disk"):
         batch.commit()
     assert len(manifest.records()) == 0
+
+
+def test_what_was_lost_is_told_once_and_nothing_more_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system told of it at the first flush; the next one succeeds, and the pages are gone all the same."""
+    asked: list[int] = []
+
+    class Library:
+        def syncfs(self, descriptor: int) -> int:
+            asked.append(descriptor)
+            return -1 if len(asked) == 1 else 0
+
+    monkeypatch.setattr("staging.ledger.durable_batch.ctypes.CDLL", lambda *_, **__: Library())
+    manifest = Manifest.open(tmp_path, IDENTITY)
+    batch = DurableBatch(manifest, tmp_path, files=2)
+    batch.add([landed("a")])
+    with pytest.raises(DataError, match="could not store what was written"):
+        batch.add([landed("b")])
+    batch.add([landed("c")])
+    for commit in (batch.commit, lambda: batch.add([landed("d")])):
+        with pytest.raises(DataError, match="could not store what was written"):
+            commit()
+    batch.commit_within(10)
+    assert len(manifest.records()) == 0
+
+
+def test_each_flush_is_of_the_folder_as_it_was_opened_before_anything_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells those who had the filesystem open, also of what it has told others meanwhile."""
+    manifest = Manifest.open(tmp_path, IDENTITY)
+    batch = DurableBatch(manifest, tmp_path)
+    monkeypatch.delattr("staging.ledger.durable_batch.open_folder")
+    asked: list[int] = []
+
+    class Library:
+        def syncfs(self, descriptor: int) -> int:
+            asked.append(descriptor)
+            return 0
+
+    monkeypatch.setattr("staging.ledger.durable_batch.ctypes.CDLL", lambda *_, **__: Library())
+    for name in "ab":
+        batch.add([landed(name)])
+        batch.commit()
+    assert len(asked) == 2
+    assert all(os.path.samestat(os.fstat(number), tmp_path.stat()) for number in asked)
+    del batch
+    assert not Path(f"/proc/self/fd/{asked[0]}").exists()
+
+
+def test_pages_that_a_disk_loses_behind_the_back_of_a_batch_are_told(lossy: Path) -> None:
+    """A real filesystem on a disk that is full at 24 MiB of 120; another program is told of the loss first."""
+    manifest = Manifest.open(lossy, IDENTITY)
+    batch = DurableBatch(manifest, lossy)
+    batch.add([landed("before")])
+    batch.commit()
+    (lossy / "file").write_bytes(os.urandom(40 << 20))
+    other = subprocess.run(["sync", "-f", str(lossy)], capture_output=True, check=False)
+    assert other.returncode != 0
+    sync_filesystem(lossy)  # with a descriptor of now there is nothing to tell
+    batch.add([landed("file")])
+    with pytest.raises(DataError, match="could not store what was written"):
+        batch.commit()
+
+
+@pytest.fixture
+def lossy(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 of 120 MiB in a file of a tmpfs of 24 MiB."""
+    memory, place = tmp_path / "memory", tmp_path / "place"
+    memory.mkdir()
+    place.mkdir()
+    image = memory / "image"
+    steps = (
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(memory)],
+        ["truncate", "-s", "120M", str(image)],
+        ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", str(image)],
+        ["mount", "-o", "loop", str(image), str(place)],
+    )
+    try:
+        for step in steps:
+            if shutil.which(step[0]) is None or subprocess.run(step, capture_output=True, check=False).returncode != 0:
+                pytest.skip(f"needs {step[0]}, and the right to mount a file")
+        yield place
+    finally:
+        for folder in (place, memory):
+            subprocess.run(["umount", str(folder)], capture_output=True, check=False)
 
 
 def test_without_syncfs_all_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

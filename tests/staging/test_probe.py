@@ -52,8 +52,8 @@ def _little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write little, and don't wait for what others have the disk do."""
     monkeypatch.setattr(staging.probing.probe_local, "TRIAL", 1 << 20)
     monkeypatch.setattr(staging.probing.probe_local, "LARGEST", 4 << 20)
-    monkeypatch.setattr(staging.probing.probe_local, "sync_filesystem", lambda _: None)
-    monkeypatch.setattr(staging.ledger.durable_batch, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.probing.probe_local, "sync_filesystem", lambda *_: None)
+    monkeypatch.setattr(staging.ledger.durable_batch, "sync_filesystem", lambda *_: None)
 
 
 class SlowOs:

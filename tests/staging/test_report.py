@@ -175,7 +175,7 @@ def test_the_slow_reader_is_named_however_few_files_there_are(
     (tmp_path / "source").mkdir()
     for number in range(files):
         (tmp_path / "source" / str(number)).write_bytes(bytes(2 << 20))
-    monkeypatch.setattr(staging.ledger.durable_batch, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.ledger.durable_batch, "sync_filesystem", lambda *_: None)
     slow(monkeypatch, FileReader, "read_into", 0.15)
     found = stage(StageOptions(tmp_path / "source", str(tmp_path / "out"), piece_bytes=1 << 20), Alone(), quiet=True)
     assert found.bound().part == "read"
@@ -193,7 +193,7 @@ def test_one_nodes_slow_writer_is_named_and_not_the_exchange(tmp_path: Path, mon
         return real(self, destination, *words)
 
     monkeypatch.setattr(FileSinkMaker, "write_whole", write)
-    monkeypatch.setattr(staging.ledger.durable_batch, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.ledger.durable_batch, "sync_filesystem", lambda *_: None)
     options = StageOptions(tmp_path / "source", str(tmp_path / "{node}"), path="exchange", piece_bytes=50_000)
 
     def one(world: ThreadWorld) -> StagingReport:

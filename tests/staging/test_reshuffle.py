@@ -318,7 +318,7 @@ def test_names_leave_the_manifest_once_the_disk_has_forgotten_the_files(
     file = next(iter(load_records(tmp_path / "node0")))
     at_sync: list[tuple[bool, bool]] = []
 
-    def look(destination: Path) -> None:
+    def look(destination: Path, _: int | None) -> None:
         at_sync.append(((destination / file.name).exists(), file.name in load_records(destination)))
 
     monkeypatch.setattr(module, "sync_filesystem", look)

@@ -49,8 +49,8 @@ def test_one_that_meets_the_last_flush_loses_no_name(
 ) -> None:
     flush = durable_batch.sync_filesystem
 
-    def flush_and_be_asked_to_end(folder: Path) -> None:
-        flush(folder)
+    def flush_and_be_asked_to_end(folder: Path, opened: int) -> None:
+        flush(folder, opened)
         send()
         time.sleep(0.2)  # in which the main thread hears of it
 

@@ -23,6 +23,6 @@ def test_unfinished_files_are_gone_for_good_where_nothing_is_to_be_moved(
     begin(Journal(tmp_path / "out"), "killed", Alone().place, "")
     (tmp_path / "out" / ".file.0123456789ab.part").touch()
     at_sync: list[list[str]] = []
-    monkeypatch.setattr("staging.stage.sync_filesystem", lambda folder: at_sync.append(unfinished(folder)))
+    monkeypatch.setattr("staging.stage.sync_filesystem", lambda folder, *_: at_sync.append(unfinished(folder)))
     assert stage(options, Alone(), quiet=True).totals.files_landed == 0
     assert at_sync == [[]]

@@ -56,6 +56,8 @@ class Prepared:
     """What is already there of the plan."""
     bad: list[tuple[str, BadFile]]
     """Files on all nodes that a repair found not to be what landed, each after the name of its node."""
+    lost: list[tuple[str, BadFile]]
+    """Those of ``bad`` that this staging does not bring: their entries are gone from the source, or left out."""
     unchecked: int
     """Number of files on all nodes that a repair compared by size alone: they landed without a checksum."""
     make_sink: SinkMaker
@@ -71,6 +73,11 @@ class Prepared:
     def wanted(self) -> NDArray[np.bool_]:
         """Entries that this node lacks."""
         return self.present.wanted
+
+    @property
+    def mended(self) -> list[tuple[str, BadFile]]:
+        """Those of ``bad`` that this staging brings again."""
+        return [each for each in self.bad if each not in self.lost]
 
     @property
     def moving(self) -> NDArray[np.bool_]:
@@ -138,14 +145,16 @@ def prepare(
     with timer.span("plan"):
         plan = together(world, lambda: plan_for(source.listing, places, options, world.place.node))
         present = look(plan, world, destination, options, {file.name for node, file in bad if node == here})
+        again = world.all_gather({(here, file.name) for file in present.stale}) if bad else []
     with timer.span("check"):
         together(world, lambda: refuse_collisions(options, source.listing))
         if must_fit:
             check_room(destination, source.listing, present.wanted, make_sink, options, world)
+    lost = [(node, file) for node, file in bad if not any((node, file.name) in each for each in again)]
     turns = turns_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     prepared = Prepared(
-        options, world, places, destination, source, plan, present, bad, unchecked, make_sink, piece_bytes, turns,
+        options, world, places, destination, source, plan, present, bad, lost, unchecked, make_sink, piece_bytes, turns,
         timer, counters, by_names=names is not None,
     )  # fmt: skip
     together(world, lambda: check_memory(options, piece_bytes, places, world))

@@ -18,6 +18,7 @@ from staging.landing.transform_exclusions import landed_names
 from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.manifest import Manifest, has_manifest, is_inside, load_records
 from staging.ledger.records import Records, is_as_landed
+from staging.ledger.verify import BadFile
 from staging.options import StageOptions
 from staging.planning.plan import Plan
 from staging.ranks.collective_errors import together
@@ -135,6 +136,19 @@ def is_gone(source: Path, entry: str) -> bool:
     except OSError as error:
         problem = f"cannot be looked for ({error.strerror})"
         raise DataError(source / entry, problem, "check that the source can be read") from None
+
+
+def refuse_lost(destination: Path, lost: Collection[BadFile]) -> None:
+    """Raise ``DataError`` if files that a repair found bad, and could not bring again, are still in the manifest."""
+    staying = load_records(destination) if lost else ()
+    left = [file for file in lost if file.name in staying]
+    if left:
+        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+        raise DataError(
+            destination,
+            f"holds bad files that this staging does not bring: {left[0].name}: {left[0].problem}{more}",
+            "remove what is gone from the source with --drop-vanished, or stage with the options that brought them",
+        )
 
 
 def make_way(options: StageOptions, plan: Plan, place: Place, destination: Path) -> int:

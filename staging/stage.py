@@ -34,7 +34,7 @@ from staging.one_line import one_line
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.prepare import Prepared, identity, prepare, settled
-from staging.present import drop, make_way, stale_file, vanished
+from staging.present import drop, make_way, refuse_lost, stale_file, vanished
 from staging.print_line import print_line
 from staging.probing.ceilings import Ceilings, ceilings_for
 from staging.progress import Progress
@@ -292,24 +292,23 @@ class Staging:
     def follow(self) -> None:
         """Count files that have vanished from the source, or remove them if asked to; on the first rank of a node.
 
-        Raises ``DataError`` if there are any without ``update``: an archive had more members.
+        Raises ``DataError`` if there are any without ``update`` (an archive had more members), or bad ones stay.
         """
         place, destination = self.world.place, self.prepared.destination
         if place.local_rank != 0:
             return
         files = vanished(self.prepared.plan, place.node, destination, self.options.source)
-        if not self.options.update:
-            if files:
-                raise stale_file(destination, files[0].name)
-            return
+        if files and not self.options.update:
+            raise stale_file(destination, files[0].name)
         self.counters.files_changed = self.prepared.present.changed
-        if not self.options.drop_vanished:
+        if self.options.drop_vanished:
+            dropped, left = drop(destination, files)
+            self.counters.files_dropped += dropped
+            for name in left if not self.quiet else ():
+                print_line(f"{place.node_name}: left {one_line(name)}, which is not as staging put it there")
+        else:
             self.counters.files_vanished = len(files)
-            return
-        dropped, left = drop(destination, files)
-        self.counters.files_dropped += dropped
-        for name in left if not self.quiet else ():
-            print_line(f"{place.node_name}: left {one_line(name)}, which is not as staging put it there")
+        refuse_lost(destination, [file for node, file in self.prepared.lost if node == place.node_name])
 
     def verify(self) -> None:
         """Read again what is at the destination; ``EveryRankError`` names the first bad file and the number of them.
@@ -345,6 +344,6 @@ class Staging:
         return StagingReport(
             source=str(options.source), destination=options.destination, placement=options.placement,
             path=options.path, transform=options.transform, verify=options.verify, flushed=True,
-            repaired=[{"node": node, **asdict(file)} for node, file in self.prepared.bad],
+            repaired=[{"node": node, **asdict(file)} for node, file in self.prepared.mended],
             ranks=self.world.all_gather(own),
         )  # fmt: skip

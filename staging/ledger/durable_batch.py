@@ -45,7 +45,7 @@ class DurableBatch:
         self._since = time.monotonic()
         self._adding = threading.Lock()
         self._committing = threading.Lock()
-        self._lost: DataError | None = None
+        self._has_lost = False
         self._opened = open_folder(destination)
         finalize(self, os.close, self._opened)
 
@@ -86,14 +86,14 @@ class DurableBatch:
             with self._adding:
                 if not (self._due() or (even_if_few and self._waiting)):
                     return  # another thread has written them meanwhile
-                if self._lost is not None:
-                    raise self._lost
+                if self._has_lost:
+                    raise DataError(self._destination, "its filesystem has lost what was written", "check the disk")
                 landed, self._waiting, self._bytes, self._since = self._waiting, [], 0, time.monotonic()
             start = time.perf_counter()
             try:
                 sync_filesystem(self._destination, self._opened)
-            except DataError as error:
-                self._lost = error
+            except DataError:
+                self._has_lost = True
                 raise
             self.syncs += 1
             self.sync_seconds += time.perf_counter() - start

@@ -117,18 +117,21 @@ class Records:
 
         An entry is complete if every file that came from it is named with the entry's modification time, is below
         ``destination`` with the size and the time that it landed with, and is not in ``bad``. The entry's size must
-        also be that in the manifest or, if files land ``as_they_are``, without a transform, that of the file.
+        also be that in the manifest or, if files land ``as_they_are``, without a transform, that of the file; the
+        checksum must then be the one that an index gives, if it does.
         """
         order = {listing.names[int(entry)]: at for at, entry in enumerate(entries)}
         mtimes_ns, sizes = listing.mtimes_ns[entries].tolist(), listing.sizes[entries].tolist()
+        checksums = listing.checksums[entries].tolist() if as_they_are else [UNKNOWN] * len(entries)
         promised = np.zeros(len(entries), np.int64)
         found = np.zeros(len(entries), np.int64)
         for name, position in self.position.items():
             at = order.get(self.sources[position])
             if at is None:
                 continue
-            size, _, _, files_of_source, kept_ns, _ = self._numbers[WIDTH * position : WIDTH * (position + 1)]
-            if files_of_source == DOUBTED:
+            numbers = self._numbers[WIDTH * position : WIDTH * (position + 1)]
+            size, checksum, _, files_of_source, kept_ns, _ = numbers
+            if files_of_source == DOUBTED or (UNKNOWN not in (checksum, checksums[at]) and checksum != checksums[at]):
                 continue
             if self._claim(name, position, as_they_are=as_they_are).is_of(mtimes_ns[at], sizes[at]):
                 promised[at] = files_of_source

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from staging.errors import InputError
+from staging.errors import DataError, InputError
 from staging.ledger.manifest import load_records
 from staging.options import StageOptions
 from staging.present import drop
 from staging.ranks.world import Alone
 from staging.report import StagingReport
+from staging.source.make_index import index_dataset
 from staging.stage import Staging, stage
 from staging.timeline import Landings
 from staging.verification import Verification, verify
@@ -255,6 +256,52 @@ def test_a_file_of_another_size_has_changed_whatever_its_time(source: Path, tmp_
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert stage(options, Alone(), quiet=True).totals.files_landed == 1
     assert contents(tmp_path / "out") == contents(source)
+
+
+def test_what_landed_from_a_damaged_source_comes_again_where_an_index_tells(source: Path, tmp_path: Path) -> None:
+    """Size and time of the source are as ever; only the index says what its bytes are to be."""
+    index_dataset(source, tmp_path / "index")
+    before = contents(source)
+    damaged = max(before, key=lambda name: len(before[name]))
+    flip(source / damaged)
+    options = StageOptions(source, str(tmp_path / "out"))
+    stage(options, Alone(), quiet=True)
+    flip(source / damaged)
+    assert contents(source) == before
+    assert stage(options, Alone(), quiet=True).totals.files_landed == 0
+    report = stage(replace(options, index=tmp_path / "index"), Alone(), quiet=True)
+    assert (report.totals.files_landed, report.totals.files_present) == (1, FILES - 1)
+    assert contents(tmp_path / "out") == before
+    assert stage(replace(options, index=tmp_path / "index"), Alone(), quiet=True).totals.files_landed == 0
+
+
+@pytest.mark.parametrize("why", ["gone", "left out"])
+def test_a_bad_file_that_does_not_come_again_is_not_said_to_be_mended(source: Path, tmp_path: Path, why: str) -> None:
+    options = StageOptions(source, str(tmp_path / "out"))
+    stage(options, Alone(), quiet=True)
+    coming, staying = sorted(name for name in contents(source) if name.startswith("train"))[:2]
+    before = contents(source)
+    for name in (coming, staying):
+        flip(tmp_path / "out" / name)
+    repairing = replace(options, update=True, repair=True)
+    if why == "gone":
+        (source / staying).unlink()
+    else:
+        repairing = replace(repairing, exclude=(staying,))
+    with pytest.raises(
+        DataError,
+        match=rf"out: holds bad files that this staging does not bring: {staying}: .*; remove .*--drop-vanished",
+    ):
+        stage(repairing, Alone(), quiet=True)
+    assert (tmp_path / "out" / coming).read_bytes() == before[coming]
+    assert [file.name for file in verify(tmp_path / "out", 1, Alone(), quiet=True).total.bad] == [staying]
+    if why == "gone":
+        report = stage(replace(repairing, drop_vanished=True), Alone(), quiet=True)
+        assert (report.totals.files_dropped, report.repaired) == (1, [])
+    else:
+        report = stage(replace(repairing, exclude=()), Alone(), quiet=True)
+        assert [file["name"] for file in report.repaired] == [staying]
+    assert verify(tmp_path / "out", 1, Alone(), quiet=True).is_good
 
 
 def test_a_killed_update_goes_on(source: Path, tmp_path: Path) -> None:

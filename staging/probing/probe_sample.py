@@ -18,6 +18,7 @@ from staging.open_source import rows_of
 from staging.options import StageOptions
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
+from staging.source.index import is_index
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection, refuse_time
 from staging.source.sources import Source, TreeSource
 
@@ -102,7 +103,7 @@ def found_names(root: Path, selection: Selection) -> list[str]:
             with os.scandir(root / folder) as entries:
                 for entry in entries:
                     name = f"{folder}{entry.name}"
-                    if entry.name.startswith(".") or name == INDEX_NAME:
+                    if entry.name.startswith(".") or (name == INDEX_NAME and is_index(root / name)):
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(f"{name}/")

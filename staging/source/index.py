@@ -16,7 +16,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import lt
 from pathlib import Path
@@ -119,6 +119,13 @@ def check_index(path: Path) -> None:
         with open_regular(path) as file:
             head = file.read(len(HEADER))
     _check_version(path, head)
+
+
+def is_index(path: Path) -> bool:
+    """Whether ``path`` begins as an index of any version; false where it cannot be read."""
+    with suppress(OSError, DataError), open_regular(path) as file:
+        return MAGIC.match(file.read(len(HEADER))) is not None
+    return False
 
 
 @contextmanager

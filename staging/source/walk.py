@@ -18,6 +18,7 @@ from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
+from staging.source.index import is_index
 from staging.source.linked_folders import LinkRules
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection, refuse_bytes, refuse_time
 from staging.source.retry import retrying
@@ -107,8 +108,8 @@ def list_tree(
     """List and look at the files below ``root``, each rank a part of them; collective.
 
     Links to files are followed. Links to folders, and names that begin with a dot, are taken if ``kinds`` says so, and
-    otherwise counted, as folders of bookkeeping always are. Unfinished files and the index in the root are left out.
-    Patterns are those of ``Selection``.
+    otherwise counted, as folders of bookkeeping always are. Unfinished files, and an index
+    that is called ``dataset.index`` in the root, are left out. Patterns are those of ``Selection``.
 
     Raises ``DataError`` on all ranks for a folder or a file that can't be read, a dangling link, a link that must not
     be followed, a special file, and a tree without any wanted file.
@@ -201,7 +202,7 @@ def _scan(root: Path, folder: bytes, kinds: Kinds) -> tuple[list[bytes], list[by
                 hidden += not (own or kinds.hidden)
                 if own or not kinds.hidden:
                     continue
-            if not folder and name == INDEX:
+            if not folder and name == INDEX and is_index(root / INDEX_NAME):
                 continue
             kind = folders if entry.is_dir(follow_symlinks=False) else links if entry.is_symlink() else files
             if kind is links and kinds.follow_links and entry.is_dir():

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from staging.atomic import replacing
 from staging.errors import DataError, InputError
+from staging.probing.probe_sample import found_names
 from staging.ranks.world import Alone
 from staging.source import walk
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
+from staging.source.make_index import index_dataset
 from staging.source.walk import Walked, list_tree
 from tests.staging.thread_world import run_ranks
 
@@ -109,11 +111,26 @@ def test_a_tree_is_listed_by_bytes_of_the_names(tmp_path: Path) -> None:
 
 
 def test_hidden_and_temporary_files_and_the_index_are_left_out(tmp_path: Path) -> None:
-    fill(tmp_path, "a", ".hidden", ".git/b", "train/.c", INDEX_NAME, f"train/{INDEX_NAME}")
+    fill(tmp_path, "a", ".hidden", ".git/b", "train/.c", f"train/{INDEX_NAME}")
+    index_dataset(tmp_path, threads=1)
+    assert (tmp_path / INDEX_NAME).exists()
     with replacing(tmp_path / "d") as temporary:
         temporary.write_text("half")
         assert list(list_tree(tmp_path, Alone()).listing.names) == ["a", f"train/{INDEX_NAME}"]
     assert list(list_tree(tmp_path, Alone()).listing.names) == ["a", "d", f"train/{INDEX_NAME}"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "dangling link"])
+def test_what_others_call_as_an_index_is_called_is_listed(tmp_path: Path, kind: str) -> None:
+    fill(tmp_path, "a", *{"file": [INDEX_NAME], "folder": [f"{INDEX_NAME}/b"]}.get(kind, []))
+    if kind == "dangling link":
+        (tmp_path / INDEX_NAME).symlink_to(tmp_path / "gone")
+        with pytest.raises(DataError, match=INDEX_NAME):
+            list_tree(tmp_path, Alone())
+        return
+    expected = {"file": ["a", INDEX_NAME], "folder": ["a", f"{INDEX_NAME}/b"]}[kind]
+    assert list(list_tree(tmp_path, Alone()).listing.names) == expected
+    assert sorted(found_names(tmp_path, Selection())) == expected
 
 
 def test_names_that_are_no_text_are_listed(tmp_path: Path) -> None:

@@ -106,6 +106,22 @@ def test_other_datasets_keep_their_type(tmp_path: Path) -> None:
         assert np.array_equal(found, array)
 
 
+@pytest.mark.parametrize(
+    ("stored", "dtype"),
+    [
+        (np.array([-(2**24), 2**24], "<i8"), "float32"),
+        (np.array([-(2**63), 2**62]), "float64"),
+        (np.array([0, 2**63], "u8"), "float32"),
+        (np.array([np.inf, -np.inf, np.nan, 0.1, 3e38]), "float32"),
+        (np.array([True, False]), "float16"),
+        (np.array([0, 2048], "i2"), "float16"),
+    ],
+)
+def test_values_that_a_type_holds_are_cast(tmp_path: Path, stored: np.ndarray, dtype: str) -> None:
+    land(tmp_path, f"hdf5-to-npy:a=x@{dtype}", "s.h5", hdf5(tmp_path, {"x": stored}))
+    np.testing.assert_array_equal(np.load(tmp_path / "s_a.npy"), stored.astype(dtype))
+
+
 def test_a_file_without_samples_lands_as_it_is(tmp_path: Path) -> None:
     data = hdf5(tmp_path, {"climate/minval": LABEL})
     land(tmp_path, "hdf5-to-npy", "stats.h5", data)
@@ -116,7 +132,9 @@ def test_a_file_without_samples_lands_as_it_is(tmp_path: Path) -> None:
 
 def test_hdf5_that_does_not_fit(tmp_path: Path) -> None:
     word = np.array([b"word"])
-    data = hdf5(tmp_path, {"climate/data": FIELDS, "climate/labels_0": CLASSES * 100, "w": word, "nan": [0, np.nan]})
+    numbers = {"nan": [0, np.nan], "odd": np.array([2**24, 2**24 + 1], "<i4"), "most": np.array([2**63 - 1]),
+               "large": np.array([1.0, np.inf, -1e39])}  # fmt: skip
+    data = hdf5(tmp_path, {"climate/data": FIELDS, "climate/labels_0": CLASSES * 100, "w": word, **numbers})
     row, column = (int(i) for i in np.argwhere(CLASSES == 3 - 1)[0])
     for transform, said in [
         ("hdf5-to-npy:a=no", "has no dataset 'no'; set hdf5-to-npy:part=dataset to the file's, or leave it out"),
@@ -127,6 +145,9 @@ def test_hdf5_that_does_not_fit(tmp_path: Path) -> None:
             f"dataset 'climate/labels_0' has 200 at ({row}, {column}), which int8 ",
         ),
         ("hdf5-to-npy:a=nan@int16", "dataset 'nan' has nan at (1,), which int16 does not hold; set another type in "),
+        ("hdf5-to-npy:a=odd@float32", "dataset 'odd' has 16777217 at (1,), which float32 does not hold; set"),
+        ("hdf5-to-npy:a=most@float64", "dataset 'most' has 9223372036854775807 at (0,), which float64 does not hold"),
+        ("hdf5-to-npy:a=large@float32", "dataset 'large' has -1e+39 at (2,), which float32 does not hold"),
     ]:
         assert problem(tmp_path, transform, "a.h5", data).startswith(f"a.h5: {said}")
     for broken in (PLAIN, b"", data[: len(data) // 2]):

@@ -110,11 +110,23 @@ def _read(name: str, file: h5py.File, key: str, dtype: np.dtype[Any] | None, dat
 
 
 def _cast(name: str, key: str, stored: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """``stored`` as ``dtype``; integers must keep their values, floating point may be rounded."""
+    """``stored`` as ``dtype``: integers keep their values, and floating point is rounded, but not to infinity."""
     with np.errstate(invalid="ignore", over="ignore"):
         cast = stored.astype(dtype)
-    if dtype.kind != "f" and (cast != stored).any():
-        place = tuple(int(i) for i in np.argwhere(cast != stored)[0])
-        problem = f"dataset '{key}' has {stored[place]} at {place}, which {dtype} does not hold"
-        raise DataError(name, problem, "set another type in hdf5-to-npy:part=dataset@type")
+        if (wrong := _is_other(cast, stored)).any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            problem = f"dataset '{key}' has {stored[place]} at {place}, which {dtype} does not hold"
+            raise DataError(name, problem, "set another type in hdf5-to-npy:part=dataset@type")
     return cast
+
+
+def _is_other(cast: npt.NDArray[Any], stored: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which values of ``cast`` are not those of ``stored``, apart from the rounding of floating point."""
+    if cast.dtype.kind != "f":
+        return np.asarray(cast != stored, np.bool_)
+    if stored.dtype.kind == "f":
+        return np.asarray(np.isinf(cast) & ~np.isinf(stored), np.bool_)
+    if stored.dtype.kind == "b":
+        return np.zeros(stored.shape, np.bool_)
+    above = cast.astype(np.float64) >= float(np.iinfo(stored.dtype).max) + 1  # of which no integer comes back
+    return np.asarray(above | (cast.astype(stored.dtype) != stored), np.bool_)

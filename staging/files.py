@@ -21,7 +21,10 @@ _COMING: ContextVar[tuple[Path, Collection[str]] | None] = ContextVar("coming", 
 
 
 def list_samples(folder: Path, suffix: str, hint: str = HINT) -> list[Path]:
-    """Files of ``folder`` whose names end with ``suffix``, sorted by name; hidden and temporary files are left out.
+    """Files of ``folder`` whose names end with ``suffix``, sorted by the rest; hidden and temporary files are left out.
+
+    So samples have the same order in all forms that a transform gives them, also if their numbers have no zeros in
+    front (``1_data.npy`` is before ``10_data.npy``, as ``1.tfrecord`` is before ``10.tfrecord``).
 
     In a staged folder these are the files that the manifest names; others are ignored. Within ``coming`` they are
     the files that will be there. Raises ``DataError`` that ends with ``hint`` if the folder is missing or has no such
@@ -45,7 +48,7 @@ def list_samples(folder: Path, suffix: str, hint: str = HINT) -> list[Path]:
     if not names:
         kind = "file" if staged is None else "staged file"
         raise DataError(folder, f"holds no {kind} named *{suffix}", hint)
-    return [folder / name for name in sorted(names)]
+    return [folder / name for name in sorted(names, key=lambda name: name.removesuffix(suffix))]
 
 
 @contextmanager

@@ -38,7 +38,8 @@ class LAMB(LayerwiseOptimizer):
     """Adam with layer-wise rates. ``lr`` may be a tensor; ``trust_bounds`` bound the trust ratio.
 
     ``grad_averaging`` false leaves out the factor ``1 - beta1``. ``always_adapt`` false leaves the ratio of a group
-    without weight decay at 1, as Apex does. State: ``step``, ``exp_avg`` (m), ``exp_avg_sq`` (v), as torch's Adam.
+    without weight decay at 1, as Apex does. State: ``step``, ``exp_avg`` (m, times ``1 - beta1`` without
+    ``grad_averaging``), ``exp_avg_sq`` (v), as torch's Adam.
     """
 
     kernel_divides = True

@@ -179,13 +179,14 @@ def constants_of(bucket: Bucket) -> NDArray[Any]:
     """The first loop's constants, (parameters, 9), in the type of the weights, so that no wider type is computed in."""
     group = bucket.group
     beta1, beta2 = group["betas"]
-    share = 1 - beta1 if group["grad_averaging"] else 1.0
+    # As in the other implementations, m is an average; the sum is the average divided by 1 - beta1.
+    rate = 1.0 if group["grad_averaging"] else 1 / (1 - beta1)
     scale = 1.0 if bucket.divisor is None else 1 / bucket.divisor.item()
     found = np.empty((len(bucket.states), 9))
-    found[:] = scale, beta1, share * scale, beta2, 1 - beta2, 1.0, 1.0, group["eps"], group["weight_decay"]
+    found[:] = scale, beta1, (1 - beta1) * scale, beta2, 1 - beta2, rate, 1.0, group["eps"], group["weight_decay"]
     if group["bias_correction"]:
         steps = np.array([state["step"].item() for state in bucket.states])
-        found[:, 5], found[:, 6] = 1 / (1 - beta1**steps), 1 / (1 - beta2**steps)
+        found[:, 5], found[:, 6] = rate / (1 - beta1**steps), 1 / (1 - beta2**steps)
     return found.astype(TYPES[bucket.weights[0].dtype])
 
 

@@ -86,13 +86,14 @@ class RunLog:
         return cls(path, enabled, open_resumed(path, epoch, write=enabled, extend=extend))
 
     def submission(self, config: RunConfig, application: Application) -> None:
-        """Log who ran what, in which division."""
+        """Log who ran what, in which division; a resumed run without a name of its system keeps that of its log."""
         submission = config.submission
         self._point("submission_benchmark", application.benchmark)
         self._point("submission_org", submission.org)
         self._point("submission_division", submission.division)
         self._point("submission_status", submission.status)
-        self._point("submission_platform", submission.platform or platform.node() or "unnamed")
+        name = submission.platform or self._logged.get("submission_platform") or platform.node() or "unnamed"
+        self._point("submission_platform", name)
 
     def cache_clear(self, value: str) -> None:
         """``value`` says what was actually done to the caches."""

@@ -328,3 +328,17 @@ def test_resume_module_counts_epochs_it_keeps(tmp_path):
         epoch(log, number)
     old = mllog_resume.open_resumed(tmp_path / "mllog.txt", None, write=False)
     assert (old.epoch, old.dropped, old.part) == (2, 0, "mllog-part1.txt")
+
+
+@pytest.mark.parametrize(("platform", "second"), [("", "node2"), ("a box", "node1")])
+def test_a_system_without_a_name_keeps_its_first_host_when_rank_0_moves(tmp_path, monkeypatch, platform, second):
+    application = find_application("deepcam")
+    config = resolve(application, None, None, {"submission.platform": platform})
+    monkeypatch.setattr(mllog.platform, "node", lambda: "node1")
+    log = started(tmp_path / "mllog.txt")
+    log.submission(config, application)
+    log.close()
+    monkeypatch.setattr(mllog.platform, "node", lambda: second)
+    RunLog.resume(tmp_path / "mllog.txt").submission(config, application)
+    named = [line.value["value"] for line in parsed(tmp_path / "mllog.txt") if line.key == "submission_platform"]
+    assert named == [platform or "node1"]

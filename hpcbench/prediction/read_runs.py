@@ -56,10 +56,18 @@ def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> 
     case = case_of(work, platform, nodes, ranks / nodes, batch / ranks / accumulation, newer)
     staged = record.staging_s if record.staging_s and record.staging_s >= LEAST_STAGING_S else None
     landed = work.landed_on_node(nodes)
-    watts = None
-    if summary is not None and summary.energy_j and summary.wall_s:
-        watts = summary.energy_j / summary.wall_s / nodes
+    watts = watts_of(summary, nodes) if summary is not None else None
     return Measured(case, step, accumulation, staged, landed / platform.network_bytes_per_s.central, watts)
+
+
+def watts_of(summary: Summary, nodes: int) -> float | None:
+    """Mean power of a node from run_start to run_stop, as the joules; unknown for a run that was resumed.
+
+    No meter ran between the attempts of such a run, while its clock did.
+    """
+    if not summary.energy_j or not summary.time_to_solution_s or summary.resumed:
+        return None
+    return summary.energy_j / summary.time_to_solution_s / nodes
 
 
 def summary_of(record: RunRecord) -> Summary | None:

@@ -17,7 +17,7 @@ from tests.hpcbench.conftest import BuildRun
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 PUBLISHED = {"flops_training_per_sample": 192_100_000_000, "global_batch_size": 512, "world_size": 64, "nodes": 8,
-             "accumulation": 4, "warm_samples_per_s": 25_600.0, "energy_j": 1_000_000.0, "wall_s": 100.0}  # fmt: skip
+             "accumulation": 4, "warm_samples_per_s": 25_600.0}  # fmt: skip
 
 
 @pytest.fixture
@@ -37,7 +37,18 @@ def test_a_run_of_one_s_own_tells_its_warm_step(build_run: BuildRun, selene: Pla
     assert found.step_s == pytest.approx(512 / 25_600)
     assert (float(found.case.local_batch), found.accumulation, float(found.case.devices)) == (2, 4, 8)
     assert found.data_staging_s == 30
-    assert found.watts == pytest.approx(1_000_000 / 100 / 8)
+    assert found.watts is None
+
+
+@pytest.mark.parametrize(("resumed", "watts"), [(0, 2500.0), (1, None)])
+def test_the_power_of_a_node_is_that_of_the_time_in_which_its_meter_ran(
+    resumed: int, watts: float | None, build_run: BuildRun, selene: Platform, tmp_path: Path
+) -> None:
+    nodes, clock_s, init_s = 8, 60.0, 25.0
+    joules = nodes * 2500.0 * clock_s  # the meter runs from run_start to run_stop
+    changes = {"energy_j": joules, "time_to_solution_s": clock_s, "wall_s": init_s + clock_s, "resumed": resumed}
+    record = own(build_run(tmp_path / "run", **PUBLISHED, **changes))
+    assert measured(record, work_of("cosmoflow"), selene, newer=True).watts == watts
 
 
 @pytest.mark.parametrize(

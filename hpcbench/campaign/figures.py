@@ -122,7 +122,7 @@ def read_scenario(entry: Entry, study: Scaling, path: Path) -> list[SizeResult]:
             if statuses[run.name].status in ("failed", "diverged")
         )  # fmt: skip
         runs = judged(entry, runs)
-        test = convergence_of(entry, runs)
+        test = convergence_of(entry, runs, len(failed))
         value = figure(entry.scenario, runs, len(failed))
         if test is not None and value is not None:
             value = value * test.factor if test.passed else None
@@ -217,16 +217,24 @@ def installed(folder: RunFolder) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def convergence_of(entry: Entry, runs: Sequence[CampaignRun]) -> ConvergenceTest | None:
+def convergence_of(entry: Entry, runs: Sequence[CampaignRun], failed: int = 0) -> ConvergenceTest | None:
     """The test of the runs of a size against the reference convergence points; ``None`` if none applies.
 
-    A rehearsal has other data, so its epochs tell nothing.
+    Runs that ``failed`` are runs of a time to train without convergence, as in its olympic mean. Instances of a
+    throughput that do not count are pruned instead, and its score is never normalised. A rehearsal has other data, so
+    its epochs tell nothing.
     """
     ruleset, benchmark = entry.category.convergence_ruleset, entry.application.benchmark
-    if not ruleset or entry.rehearsal or len(runs) < 3 or not has_points(benchmark, ruleset):
+    if not ruleset or entry.rehearsal or not runs or not has_points(benchmark, ruleset):
         return None
-    epochs = [run.summary.epochs_to_target if run.valid else None for run in runs]
-    return check_convergence(benchmark, ruleset, runs[0].summary.global_batch_size, epochs)
+    throughput, batch = entry.scenario.throughput, runs[0].summary.global_batch_size
+    epochs = [run.summary.epochs_to_target for run in runs if run.valid]
+    if not throughput:
+        epochs += [None] * (len(runs) - len(epochs) + failed)
+    if len(epochs) < 3:
+        return None
+    test = check_convergence(benchmark, ruleset, batch, epochs)
+    return replace(test, factor=1.0) if throughput else test
 
 
 def judged(entry: Entry, runs: Sequence[CampaignRun]) -> list[CampaignRun]:

@@ -118,6 +118,29 @@ def test_closed_epochs_below_the_reference_are_normalised(tmp_path: Path) -> Non
     assert "too fast" in text_of(read_content(fast, fast.open()))
 
 
+def test_a_diverged_run_is_the_slowest_for_the_reference_test_too(tmp_path: Path) -> None:
+    run = {"local": 2, "epoch_s": 60.0}
+    diverged = {**run, "epochs": 5, "status": "aborted", "cause": "diverged", "best": 0.1}
+    folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam", "closed", 16,
+                       [*({**run, "epochs": epochs} for epochs in (6, 6, 7, 8)), diverged])  # fmt: skip
+    (own,) = results(folder, "deepcam")
+    assert own.cells["minutes"] == pytest.approx((6 + 7 + 8) / 3, abs=1e-4), "as many epochs as the reference: factor 1"
+    assert "convergence: 7 epochs, the reference 6.944" in text_of(read_content(folder, folder.open()))
+
+
+def test_throughput_prunes_instances_that_did_not_converge_and_is_not_normalised(tmp_path: Path) -> None:
+    run = {"local": 2, "epoch_s": 60.0}
+    lost = {**run, "epochs": 9, "status": "target_not_reached", "best": 0.7}
+    runs = [{**run, "epochs": 6}] * 3 + [{**run, "epochs": 7}] * 7 + [lost] * 2
+    folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam-throughput", "closed", 192, runs, 16)
+    (own,) = results(folder, "deepcam-throughput")
+    assert own.cells["minutes"] == pytest.approx(7, abs=1e-4)
+    assert own.cells["models"] == 10
+    assert "convergence: 6.75 epochs, the reference 6.944, least accepted 6.309: accepted\n" in text_of(
+        read_content(folder, folder.open())
+    )
+
+
 def test_throughput_counts_from_the_first_start_to_the_last_stop(tmp_path: Path) -> None:
     runs = [{"local": 2, "epochs": 7, "epoch_s": 60.0, "start_s": 10.0 * number} for number in range(5)]
     folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam-throughput", "open", 80, runs, 16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ HOMES = re.compile(r"/(?:home|homes|users|Users|u)/(?:[a-z]/)?([\w.+-]+)")
 """Where paths name a user."""
 OFFICIAL = re.compile(r"submission_|opt_|scheduler_")
 """Keys whose values checkers compare with fixed words, which a host's name must not change."""
+CHOICE = re.compile(r"[\w+:-]*")
+"""A setting that is one word, such as the name of an optimizer: a path or a sentence has other characters."""
 SHORTEST = 3
 COMMON = frozenset({"root", "user", "localhost", "local", "host", "node", "unnamed", "unknown"})
 """Names that reveal nothing, and that are words in settings."""
@@ -39,11 +41,11 @@ class Scrubber:
 
     def value(self, value: Any) -> Any:
         """A value with all text in its lists and mappings scrubbed; keys stay."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {key: self.value(each) for key, each in value.items()}
-        return [self.value(each) for each in value] if isinstance(value, list) else value
+        return mapped(value, self.text)
+
+    def settings(self, value: Any) -> Any:
+        """Settings with paths and sentences scrubbed; single words stay, so that the settings can be read again."""
+        return mapped(value, lambda text: text if CHOICE.fullmatch(text) else self.text(text))
 
     def log(self, text: str, identity: Mapping[str, str]) -> str:
         """An official log, with the values of ``identity`` by key, such as ``submission_org``.
@@ -66,6 +68,15 @@ class Scrubber:
         except (ValueError, TypeError, KeyError):
             return self.text(line)
         return f"{self.text(before)}{mark}{json.dumps(found)}"
+
+
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """A value with ``change`` made to all text in its lists and mappings; keys stay."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: mapped(each, change) for key, each in value.items()}
+    return [mapped(each, change) for each in value] if isinstance(value, list) else value
 
 
 def scrubber(texts: Iterable[str], hosts: Iterable[str], users: Iterable[str]) -> Scrubber:

@@ -43,7 +43,7 @@ def ignored(_: str, names: list[str]) -> list[str]:
 
 def settings_of(run: SubmittedRun, scrubber: Scrubber, organization: str, system: str) -> dict[str, Any]:
     """The settings of a run for another machine: without its seed, and without folders of its own machine."""
-    config: dict[str, Any] = scrubber.value(dict(run.config))
+    config: dict[str, Any] = scrubber.settings(dict(run.config))
     group = {name: dict(config.get(name) or {}) for name in ("data", "train", "staging", "submission")}
     group["data"]["root"] = DATASET
     group["train"]["seed"] = None

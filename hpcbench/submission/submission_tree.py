@@ -19,7 +19,7 @@ from hpcbench.submission.power_logs import copy_power, logs_of
 from hpcbench.submission.scrub import Scrubber, scrubber
 from hpcbench.submission.shipped_code import copy_code, read_me, requirements, settings_of
 from hpcbench.submission.submitted_runs import SubmittedRun
-from hpcbench.submission.system_facts import Facts, checked_name, describe
+from hpcbench.submission.system_facts import IDENTITY, Facts, checked_name, describe
 from staging.errors import InputError
 from staging.formats.regular import read_text
 
@@ -94,7 +94,8 @@ def write_tree(folder: Path, organization: str, named: Sequence[NamedEntry]) -> 
     systems = folder / "systems"
     systems.mkdir()
     for each in named:
-        text = json.dumps(scrub.value(each.description), indent=4) + "\n"
+        identity = {key: value for key, value in each.description.items() if key in IDENTITY}
+        text = json.dumps({**scrub.value(each.description), **identity}, indent=4) + "\n"
         (systems / f"{each.system}.json").write_text(text, encoding="utf-8")
         write_results(folder / each.place, each, organization, scrub)
     for benchmark in dict.fromkeys(each.entry.benchmark for each in named):

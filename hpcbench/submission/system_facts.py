@@ -44,6 +44,8 @@ DECIDED = {
     "submitter": "it is the ORG of the command", "division": "it is that of the runs",
     "number_of_nodes": "it is that of the runs",
 }  # fmt: skip
+IDENTITY = (*DECIDED, "system_name", "status")
+"""Keys that say whose system it is, or that checkers compare with fixed words: they are published as given."""
 COMPARED = (
     "host_processor_model_name", "host_processors_per_node", "accelerator_model_name", "accelerators_per_node",
     "framework",

@@ -16,6 +16,7 @@ from hpcbench.application import find_application
 from hpcbench.cli.main import main
 from hpcbench.config.resolve import as_tree, resolve
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.submission.scrub import Scrubber
 from tests.hpcbench.submission.conftest import HOME, HOST, USER, BuildRun, build
 
 REPLACED = "submission_org", "submission_platform", "submission_status"
@@ -96,6 +97,32 @@ def test_settings_and_code_make_the_run_again(packaged: Path) -> None:
     env = {"PYTHONPATH": str(folder / "code")}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).parents[1] == folder / "code"
+
+
+def test_a_system_named_like_a_host_and_a_user_named_like_an_optimizer_stay(
+    tmp_path: Path, build_run: BuildRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "sgd")
+    run = build_run(tmp_path / "r", data__root="/home/mlperf/set", submission__status="onprem")
+    assert main(["package", "LAB", str(run), "--system", HOST, "--out", str(tmp_path / "v3.0")]) == 1
+    tree = tmp_path / "v3.0/LAB"
+    description = json.loads((tree / f"systems/{HOST}.json").read_text())
+    assert (description["system_name"], description["submitter"]) == (HOST, "LAB")
+    settings = tree / f"benchmarks/cosmoflow/implementations/hpcbench/settings/{HOST}-strong.yaml"
+    config = resolve(find_application("cosmoflow"), None, [settings])
+    assert (config.optim.name, config.preset, config.submission.platform) == ("sgd", "mlperf", HOST)
+
+
+@pytest.mark.parametrize(
+    ("setting", "published"),
+    [
+        ("nid1", "nid1"), ("none", "none"), ("/lustre/ann/x", "<path>"), ("ann/x", "<user>/x"),
+        ("of ann, on nid1", "of <user>, on <host>"), ("$TMPDIR/x", "$TMPDIR/x"), ("nid1.site.org", "<host>"),
+    ],
+)  # fmt: skip
+def test_in_settings_only_paths_and_sentences_are_scrubbed(setting: str, published: str) -> None:
+    scrub = Scrubber(frozenset({"nid1", "nid1.site.org"}), frozenset({"ann", "none"}))
+    assert scrub.settings({"model": {"names": [setting]}}) == {"model": {"names": [published]}}
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:

@@ -128,9 +128,15 @@ def measure_steps(
     communication.settle()
     before = dict(communication.transfer_s)
     reset_peak_memory(ranks.device)
-    times.append(timed_steps(step, group, group.world_size, config, flop, roof, budget_s))
+    made = 0
+
+    def counted() -> None:
+        nonlocal made
+        made += 1
+        step()
+
+    times.append(timed_steps(counted, group, group.world_size, config, flop, roof, budget_s))
     communication.settle()
-    made = times[-1].repeats + 1
     exposed = {kind: (seconds - before[kind]) / made for kind, seconds in communication.transfer_s.items()}
     peak = max(group.all_gather_object(peak_memory_bytes(ranks.device)))
     say("profile")
@@ -187,7 +193,8 @@ def assembled(
 
 
 def timed_steps(
-    step: Step | None, group: Group, size: int, config: RunConfig, flop: float, roof: float | None, budget_s: float
+    step: Callable[[], None] | None, group: Group, size: int, config: RunConfig, flop: float, roof: float | None,
+    budget_s: float,
 ) -> StepTimes:  # fmt: skip
     """Time steps of the first ``size`` ranks for about ``budget_s``; collective among all."""
     device = group.device

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.application import find_application
-from hpcbench.characterisation import roofs, timing
+from hpcbench.characterisation import roofs, steps, timing
 from hpcbench.characterisation.counts import count_step
 from hpcbench.characterisation.input_cost import io_counts
 from hpcbench.characterisation.isolated_kernels import as_executed, budget_shares, seconds_alone, tensor_of, time_alone
@@ -87,6 +90,22 @@ def test_a_curve_that_falls_has_no_rate_below_zero() -> None:
     found = curve("exchange", 2, 1, "within a node", [CurvePoint(1000, 2e-3), CurvePoint(4000, 1e-3)])
     assert found.latency_s >= 0
     assert found.bytes_per_s > 0
+
+
+def test_exposed_seconds_are_those_of_each_step_that_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    application = find_application("cosmoflow")
+    config = resolve(application, "smoke", None, {})
+    ranks: Any = SimpleNamespace(group=alone(), device=CPU)
+
+    def full_step(*given: Any) -> Callable[[], None]:
+        transfer_s = given[-1].transfer_s
+        return lambda: transfer_s.update(gradients=transfer_s["gradients"] + 0.5)
+
+    monkeypatch.setattr(steps, "full_step", full_step)
+    monkeypatch.setattr(steps, "profiled", lambda step, device: {})
+    monkeypatch.setattr(steps, "optimizer_seconds", lambda step: 0.0)
+    measured = steps.measure_steps(application, config, ranks, MeshShape(1), 1.0, None, 0.0, lambda said: None)
+    assert measured.exposed_s["gradients"] == 0.5
 
 
 def test_short_work_is_repeated_and_long_work_done_twice() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hpcbench.characterisation.model import Characterisation, Kernel, StepTimes
 from hpcbench.characterisation.roofline import bound_of, bounds, limited_by, lost_s, ranked, step_s
+from hpcbench.parallel.mesh_shape import mesh_shape
 from hpcbench.phase_names import MESSAGE_TABLE
 from hpcbench.results import units
 from hpcbench.results.tables import WIDTH, table
@@ -201,13 +202,19 @@ def message_sheet(found: Characterisation) -> Sheet:
 
 def rank_sheet(found: Characterisation) -> Sheet:
     """How the step and the use of the device change with the number of ranks."""
-    lines = tuple(rank_line(each) for each in found.steps)
+    lines = tuple(rank_line(each, samples_of_step(found, each.ranks)) for each in found.steps)
     headers = ("ranks", "repeats", "step", "range", "samples/s", "FLOP/s per rank", "of the roof")
     return Sheet("Steps on some of the ranks, and on all", headers, lines, 0)
 
 
-def rank_line(steps: StepTimes) -> tuple[str, ...]:
-    """The cells of one number of ranks; where ranks differ, the least and the most."""
+def samples_of_step(found: Characterisation, ranks: int) -> int:
+    """Samples that ``ranks`` take in a step; ranks that share samples take the same."""
+    spatial = str(found.configuration.get("parallel", {}).get("spatial", "1"))
+    return mesh_shape(ranks, spatial).data * found.local_batch * found.accumulation
+
+
+def rank_line(steps: StepTimes, samples: int) -> tuple[str, ...]:
+    """The cells of one number of ranks, whose step has ``samples``; where ranks differ, the least and the most."""
     used = sorted(steps.utilisation)
     ends = "" if not used else units.percent(used[0])
     if len(used) > 1:
@@ -215,7 +222,7 @@ def rank_line(steps: StepTimes) -> tuple[str, ...]:
     return (
         str(steps.ranks), str(steps.repeats), units.duration(steps.median_s),
         f"{units.duration(steps.least_s)} to {units.duration(steps.most_s)}",
-        units.significant(steps.ranks * steps.local_batch / steps.median_s),
+        units.significant(samples / steps.median_s),
         units.prefixed(sum(steps.flop_per_s) / len(steps.flop_per_s), "FLOP/s"), ends,
     )  # fmt: skip
 

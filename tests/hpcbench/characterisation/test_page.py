@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.characterisation.model import MovedBytes
+from hpcbench.characterisation.model import MovedBytes, StepTimes
 from hpcbench.characterisation.page import as_text, kernels_text, verdict, write_characterisation_page
-from hpcbench.characterisation.tables import short_name
+from hpcbench.characterisation.tables import rank_sheet, short_name
 from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, made
 
 
@@ -24,6 +24,19 @@ def test_the_text_fits_and_says_what_holds_the_step_up() -> None:
     steps = text[text.index("Steps on some") :].splitlines()
     assert steps[3].split()[:3] == ["1", "5", "1.00"]
     assert "24.0 % to 25.0 %" in steps[4]
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "spatial", "samples_per_s"),
+    [(1, "1", "12.8"), (4, "1", "51.2"), (1, "2", "6.40"), (4, "2x1", "25.6")],
+)
+def test_samples_of_all_ranks_are_those_of_all_passes_and_each_once(
+    accumulation: int, spatial: str, samples_per_s: str
+) -> None:
+    """Four ranks take four samples in each pass of a step of 1.25 s, and ranks that share samples take the same."""
+    times = StepTimes(4, 1, 4, 5, 1.25, 1.1, 1.5, (1.25,) * 4, (5e9,) * 4)
+    found = made(steps=(times,), accumulation=accumulation, configuration={"parallel": {"spatial": spatial}})
+    assert rank_sheet(found).lines[0][4] == samples_per_s
 
 
 def test_counts_alone_claim_nothing_of_a_machine() -> None:

@@ -238,12 +238,17 @@ def roof_sheet(found: Characterisation) -> Sheet:
 
 
 def moved_sheet(found: Characterisation) -> Sheet:
-    """Bytes that counters saw, beside the least."""
-    lines = []
+    """Bytes that counters saw, beside the least of the ranks that they count."""
+    lines, ranks = [], found.host.ranks / found.host.nodes
     for each in found.moved:
         whole = each.read_bytes + (each.written_bytes or 0.0)
         step = whole / each.steps if each.steps else None
-        ratio = step / found.bytes if step is not None and each.what == "memory" else None
+        least = found.bytes * (ranks if each.tool == "perf" else 1)
+        ratio = step / least if step is not None and each.what == "memory" else None
         lines.append((each.tool, each.what, units.size(whole), units.size(step),
                       units.MISSING if ratio is None else f"{units.significant(ratio)} x"))  # fmt: skip
-    return Sheet("Bytes that counters saw", ("tool", "what", "in all", "in a step", "of the least"), tuple(lines), 2)
+    return Sheet(
+        "Bytes that counters saw", ("tool", "what", "in all", "in a step", "of the least"), tuple(lines), 2,
+        f"The least of what is counted: perf counts a node, here with {units.counted(round(ranks), 'rank')}; "
+        "the output of another tool is taken as that of one process.",
+    )  # fmt: skip

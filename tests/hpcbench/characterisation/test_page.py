@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.characterisation.model import MovedBytes, StepTimes
+from hpcbench.characterisation.model import Host, MovedBytes, StepTimes
 from hpcbench.characterisation.page import as_text, kernels_text, verdict, write_characterisation_page
-from hpcbench.characterisation.tables import rank_sheet, short_name
+from hpcbench.characterisation.tables import moved_sheet, rank_sheet, short_name
 from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, made
 
 
 def test_the_text_fits_and_says_what_holds_the_step_up() -> None:
-    text = as_text(made(moved=(MovedBytes("perf", "memory", 6e8, 6e7, steps=10),)))
+    text = as_text(made(moved=(MovedBytes("perf", "memory", 12e8, 12e7, steps=10),)))
     assert max(map(len, text.splitlines())) <= 100
     said = " ".join(text.split())
     assert "Of all parts, compute (float32) needs most time, 300 ms a step at least; the step took 1.25 s" in said
     assert "4.17 times that" in said
-    # Of 33 MB at least, the counter saw 66 MB in a step.
+    # Of 33 MB at least on each of two ranks, the counter of the node saw 132 MB in a step.
     assert "2.00 x" in next(line for line in text.splitlines() if line.startswith("perf"))
     steps = text[text.index("Steps on some") :].splitlines()
     assert steps[3].split()[:3] == ["1", "5", "1.00"]
@@ -37,6 +37,20 @@ def test_samples_of_all_ranks_are_those_of_all_passes_and_each_once(
     times = StepTimes(4, 1, 4, 5, 1.25, 1.1, 1.5, (1.25,) * 4, (5e9,) * 4)
     found = made(steps=(times,), accumulation=accumulation, configuration={"parallel": {"spatial": spatial}})
     assert rank_sheet(found).lines[0][4] == samples_per_s
+
+
+@pytest.mark.parametrize(
+    ("tool", "nodes", "ranks", "ratio"),
+    [("perf", 1, 4, "2.00 x"), ("perf", 2, 8, "2.00 x"), ("perf", 2, 2, "8.00 x"), ("ncu", 1, 4, "8.00 x")],
+)
+def test_perf_counts_all_ranks_of_a_node_and_other_tools_one_process(
+    tool: str, nodes: int, ranks: int, ratio: str
+) -> None:
+    """A rank's step moves 33 MB at least; the counters saw 264 MB in a step."""
+    host = Host("node-1", "cpu", "A processor", nodes, ranks, 1, 16 << 30)
+    sheet = moved_sheet(made(host=host, moved=(MovedBytes(tool, "memory", 2.64e9, None, steps=10),)))
+    assert sheet.lines[0][4] == ratio
+    assert "perf counts a node" in sheet.note
 
 
 def test_counts_alone_claim_nothing_of_a_machine() -> None:

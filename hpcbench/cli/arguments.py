@@ -204,8 +204,17 @@ def resolve_arguments(
     if seed is not None:
         overrides["simulate.seed" if prefix == "simulate" else "train.seed"] = seed
     if getattr(args, "resume", False):
-        return resume_configuration(application, args.run_dir, args.config, overrides)
+        return resume_configuration(application, args.run_dir, args.config, preset_of(args) | overrides)
     return resolve(application, args.preset or "smoke", args.config, overrides)
+
+
+def preset_of(args: argparse.Namespace) -> dict[str, str]:
+    """The preset that a command line names, as a setting; none where a file of settings names one, which wins."""
+    from hpcbench.config.read_yaml import read_yaml
+
+    if args.preset is None or any("preset" in read_yaml(path) for path in args.config):
+        return {}
+    return {"preset": args.preset}
 
 
 MAY_CHANGE = (

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from hpcbench.application import find_application
 from hpcbench.cli.main import main
+from hpcbench.config.resolve import as_tree, resolve
+from hpcbench.results.run_folder import RunFolder
 
 
 def settings(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
@@ -95,3 +98,30 @@ def test_ranks_started_here_share_one_run_folder(monkeypatch: pytest.MonkeyPatch
     assert calls[0][0][-2] == "--run-dir"
     assert Path(calls[0][0][-1]).name.startswith("cosmoflow-smoke-")
     assert calls[1] == ([*words, "--run-dir", "mine"], 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--preset", "laptop"], 2),
+        (["--preset", "none-such"], 2),
+        (["--preset", "smoke"], 0),
+        ([], 0),
+        (["--preset", "laptop", "--config", "smoke.yaml"], 0),
+    ],
+)
+def test_a_resumed_run_keeps_its_preset(
+    words: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The preset of a file wins over ``--preset``, as it did at the start, so that a requeued job may repeat both."""
+    monkeypatch.chdir(tmp_path)
+    Path("smoke.yaml").write_text("preset: smoke\n")
+    run = RunFolder.create(Path("run"))
+    run.write_config(as_tree(resolve(find_application("cosmoflow"), "smoke")))
+    run.mllog.touch()
+    assert main(["train", "cosmoflow", "--run-dir", "run", "--resume", "--list", *words]) == code
+    said = capsys.readouterr()
+    if code:
+        assert f"cannot resume with preset {words[1]}: the run has smoke; leave it out, or start a new run" in said.err
+    else:
+        assert "--data.sample_size 16\n" in said.out

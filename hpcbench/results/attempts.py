@@ -122,6 +122,15 @@ class Attempts:
             notes += ", up to the last checkpoint"
         return sum(known), ", ".join(dict.fromkeys(each.energy_source for each in self.attempts)), notes
 
+    def rows_before(self, world_size: int) -> list[Row]:
+        """The rows that those of a new attempt with ``world_size`` ranks are added to: of the attempts right before it.
+
+        An attempt with another number of ranks that ended before its figures were gathered leaves the rows of those
+        before it. These are not added to, as if it had left its own. A ``world_size`` of 0 is of an earlier version.
+        """
+        apart = self.attempts and self.attempts[-1].world_size not in (world_size, 0)
+        return [] if apart and len(self.ranks) == world_size else self.ranks
+
     def write(self, folder: Path) -> None:
         """Write ``attempts.json``."""
         values = {"schema": SCHEMA, "attempts": [asdict(each) for each in self.attempts], "ranks": self.ranks}

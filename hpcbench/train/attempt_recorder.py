@@ -30,7 +30,7 @@ class AttemptRecorder:
         self.attempt = Attempt(
             started=started, ended=started, first_step=step, last_step=step, world_size=run.launch.world_size
         )
-        self._ranks = earlier.ranks
+        self._rows_before = self._ranks = earlier.rows_before(run.launch.world_size)
         self._collected = NodesEnergy(None, "", "not measured: an attempt ended before its first checkpoint")
         self._at_end = False
         self._peak = 0
@@ -67,7 +67,7 @@ class AttemptRecorder:
         if not self._on_the_clock and self.earlier.attempts:
             energy = self._no_energy()
         self._collected, self._at_end = energy, at_end
-        self._ranks = summed(self.earlier.ranks, rows)
+        self._ranks = summed(self._rows_before, rows)
         self._peak = int(self.run.group.max(float(peak_memory_bytes(self.run.device))))
 
     def record(self, step: int, cause: str | None = None, *, stands_in: bool = False) -> Attempts:

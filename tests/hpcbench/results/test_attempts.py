@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from hpcbench.cli.main import main
 from hpcbench.measure.slow_nodes import slow_nodes
 from hpcbench.results.attempts import Attempt, Attempts, summed
+from hpcbench.results.phase_table import attempts_of_ranks
 from hpcbench.results.rank_phases import rank_name
+from hpcbench.train import attempt_recorder
+from hpcbench.train.rank_metrics import NodesEnergy
 from staging.errors import DataError
+from staging.phase_timer import PhaseTimer
 
 SAVE = {"epoch": 1, "step": 4, "stall_s": 0.1, "copy_s": 0.1, "write_bytes": 9, "write_s": 0.2}
 
@@ -41,6 +47,42 @@ def test_a_node_is_not_called_slow_for_what_another_one_took() -> None:
     assert rank_name(both[3]) == "rank 3 on old3, new3"
     assert rank_name(summed(both, rows("old", 5, [5.0] * 4))[3]) == "rank 3 on old3, new3", "each of them once"
     assert rank_name(summed(before, before)[3]) == "rank 3 on old3"
+
+
+def continued(earlier: Attempts, ranks: int, seconds: float | None, monkeypatch: pytest.MonkeyPatch) -> Attempts:
+    """All attempts with one more, in which each rank computes ``seconds``; ``None``: killed before its checkpoint."""
+    launch, group = SimpleNamespace(world_size=ranks), SimpleNamespace(max=float)
+    run: Any = SimpleNamespace(launch=launch, group=group, is_first=False, device=torch.device("cpu"),
+                               phases=SimpleNamespace(timer=PhaseTimer()))  # fmt: skip
+    figures = (rows("node", 5, [seconds or 0.0] * ranks), NodesEnergy(None, "", ""))
+    monkeypatch.setattr(attempt_recorder, "gather_rank_metrics", lambda rank_metrics: figures)
+    checkpoints: Any = SimpleNamespace(saves=[], summary=dict)
+    recorder = attempt_recorder.AttemptRecorder(run, run, checkpoints, earlier, 0)
+    if seconds is not None:
+        recorder.collect()
+    return recorder.record(0)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds"),
+    [
+        ([(4, 9.0), (4, 1.0)], 10.0),
+        ([(4, 9.0), (4, None), (4, 1.0)], 10.0),
+        ([(4, 9.0), (2, 3.0), (4, 1.0)], 1.0),
+        ([(4, 9.0), (2, None), (4, 1.0)], 1.0),
+        ([(4, 9.0), (2, None), (4, None), (4, 1.0)], 1.0),
+        ([(4, 9.0), (2, None)], 9.0),
+    ],
+)
+def test_rows_add_up_the_attempts_that_the_page_names(
+    attempts: list[tuple[int, float | None]], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Attempts()
+    for ranks, own in attempts:
+        found = continued(found, ranks, own, monkeypatch)
+    named = attempts_of_ranks(found, len(found.ranks))
+    assert [row["compute_s"] for row in found.ranks] == [seconds] * 4
+    assert sum(attempts[each][1] or 0.0 for each in named) == seconds
 
 
 def probed(rate: float | None, steps: int, seconds: float | None, dtype: str = "float32") -> list[dict[str, Any]]:

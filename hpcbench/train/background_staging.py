@@ -133,12 +133,15 @@ def inode_of(path: Path) -> int | None:
 
 
 class ArrivingSamples(Dataset[Any]):
-    """``samples``, each read when all its files, ``parts[index]``, have landed."""
+    """``samples``, each read when all its files, ``parts[index]``, have landed; batches are made as those of them."""
 
     def __init__(self, samples: Any, parts: list[list[Path]], arrivals: BackgroundStaging) -> None:
         self._samples = samples
         self._parts = parts
         self._arrivals = arrivals
+        for name in ("collate", "files", "file_of", "check"):  # what a dataset may say about batches and its files
+            if hasattr(samples, name):
+                setattr(self, name, getattr(samples, name))
 
     def __len__(self) -> int:
         return len(self._samples)

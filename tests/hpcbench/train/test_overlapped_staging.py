@@ -8,15 +8,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
+from apps.cosmoflow.data import CosmoFlowDataset
 from hpcbench.cli.main import main
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.bad_samples import blame, file_of_sample
+from hpcbench.data.loader import stack
 from hpcbench.data.sampler import Shards
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.train.background_staging import ArrivingSamples, BackgroundStaging
 from hpcbench.train.node_shard import NodeShard
 from hpcbench.train.overlapped_staging import files_of_samples, open_ahead, order_of_shards
 from hpcbench.train.shard_staging import foresee_shards
@@ -37,6 +42,12 @@ ONE_BY_ONE = ("--staging.overlap", "--staging.threads", "1")
 
 def losses(folder: Path) -> list[float]:
     return [float(loss) for loss in RunFolder.open(folder).read_steps()["loss"]]
+
+
+class Files(list[Any]):
+    """Samples, each in a file of its own."""
+
+    files = (Path("/set/a"), Path("/set/b"))
 
 
 @pytest.fixture
@@ -72,6 +83,46 @@ def test_data_that_arrive_under_the_first_epoch_train_the_same(
     log = (tmp_path / "under" / "mllog.txt").read_text()
     keys = ("staging_start", "epoch_start", "staging_stop", "epoch_stop")
     assert sorted(keys, key=log.index) == list(keys)
+
+
+def flipped(self: CosmoFlowDataset, samples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """A collate function that changes the order of the parameters."""
+    inputs, targets = zip(*samples, strict=True)
+    return stack(list(inputs)), torch.stack(targets).flip(1)
+
+
+def test_an_application_makes_the_batches_of_data_that_arrive_as_it_makes_others(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = (*FIXED, "--data.train_samples", "8", "--data.validation_samples", "2", "--train.max_epochs", "1")
+    monkeypatch.setattr(CosmoFlowDataset, "collate", flipped, raising=False)
+    assert train(tmp_path / "before", *few) == 3
+    assert train(tmp_path / "under", *few, "--staging.destination", str(tmp_path / "local"), *ONE_BY_ONE) == 3
+    assert losses(tmp_path / "under") == losses(tmp_path / "before")
+
+
+class Landed(SimpleNamespace):
+    """A staging that has ended."""
+
+    def have_landed(self, paths: list[Path]) -> bool:
+        return True
+
+
+def test_samples_that_arrive_are_blamed_and_checked_as_others() -> None:
+    class Checked(list[tuple[torch.Tensor, torch.Tensor]]):
+        def file_of(self, index: int) -> str:
+            return f"all.h5, row {index}"
+
+        def check(self, index: int) -> None:
+            if index == 1:
+                raise DataError(self.file_of(index), "holds only zeros", "look")
+
+    pairs = [(torch.tensor([value]), torch.zeros(1)) for value in (float("nan"), 0.0)]
+    samples = ArrivingSamples(Checked(pairs), [[], []], cast("BackgroundStaging", Landed()))
+    assert str(blame(samples, [0])).startswith("all.h5, row 0: input nan")
+    assert blame(samples, [1]) == "all.h5, row 1: holds only zeros; look"
+    few = ArrivingSamples(Files(pairs), [[], []], cast("BackgroundStaging", Landed()))
+    assert file_of_sample(few, 1) == "/set/b"
 
 
 @pytest.mark.slow
@@ -236,11 +287,8 @@ def test_an_application_that_does_not_say_which_files_a_sample_is_in_is_refused(
     config.data.root = "/set"
     toy = application(lambda *_: None, [Path("/set") / name for name in files])
 
-    class Samples(list[int]):
-        files = (Path("/set/a"), Path("/set/b"))
-
     with pytest.raises(InputError, match=r"staging\.overlap: toy does not say which files a sample is in"):
-        files_of_samples(toy, config, Samples([1, 2]))
+        files_of_samples(toy, config, Files([1, 2]))
 
 
 def test_shards_that_a_plan_foresees_decide_the_steps_that_are_logged() -> None:

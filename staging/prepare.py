@@ -180,10 +180,13 @@ def check_memory(options: StageOptions, piece_bytes: int, places: Sequence[Place
 
 
 def turns_of(listing: Listing, names: Sequence[str] | None) -> NDArray[np.int64]:
-    """For each entry, its place in the order of ``names``, or without names, in that of the listing."""
+    """For each entry, its place in the order of ``names``, or without names, in that of the listing.
+
+    A name that is there several times has the first of its places.
+    """
     if names is None:
         return np.arange(len(listing), dtype=np.int64)
-    turn = {name: number for number, name in enumerate(names)}
+    turn = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.fromiter((turn[name] for name in listing.names), np.int64, len(listing))
 
 

@@ -64,7 +64,8 @@ def files_of_split(application: Application, config: RunConfig, split: str) -> l
 
 
 def dataset_files(application: Application, config: RunConfig) -> list[Path]:
-    """Every file that a run reads: those that all samples share, then training and validation samples."""
+    """Every file that a run reads, once: those that all samples share, then training and validation samples."""
     data = application.module("data")
     shared = list(data.shared_files(config)) if hasattr(data, "shared_files") else []
-    return shared + [path for split in SPLITS for path in files_of_split(application, config, split)]
+    samples = [path for split in SPLITS for path in files_of_split(application, config, split)]
+    return list(dict.fromkeys(shared + samples))

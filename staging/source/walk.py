@@ -137,9 +137,9 @@ def list_tree(
 def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
     """Look at the files ``names`` below ``root``, the same on all ranks; each rank takes a part. Collective.
 
-    Raises ``DataError`` on all ranks for a name that is not a file.
+    A name that is there several times is one entry. Raises ``DataError`` on all ranks for a name that is not a file.
     """
-    encoded = sorted(os.fsencode(name) for name in names)
+    encoded = sorted({os.fsencode(name) for name in names})
     rank, size = world.place.rank, world.place.size
     share = encoded[len(encoded) * rank // size : len(encoded) * (rank + 1) // size]
     columns = np.concatenate(world.all_gather(together(world, partial(_look_at_all, root, share))))

@@ -69,6 +69,12 @@ def test_files_of_a_split_are_those_below_its_folder_unless_the_application_says
     )
     names = [path.name for path in dataset_files(speaking, config)]
     assert names == ["mean.bin", "train.bin", "validation.bin"]
+    one_file = write_application(
+        "one_file_files",
+        data="from pathlib import Path\n"
+        "def files_of_split(config, split): return [Path(config.data.root) / 'all.h5']\n",
+    )
+    assert dataset_files(one_file, config) == [dataset / "all.h5"], "a file of both splits is read once"
 
 
 def test_a_dataset_of_another_layout_needs_a_list_of_its_files(

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from staging.atomic import replacing
 from staging.errors import DataError, InputError
+from staging.options import StageOptions
+from staging.prepare import turns_of
 from staging.probing.probe_sample import found_names
 from staging.ranks.world import Alone
 from staging.source import walk
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
 from staging.source.make_index import index_dataset
-from staging.source.walk import Walked, list_tree
+from staging.source.walk import Walked, list_names, list_tree
+from staging.stage import stage
 from tests.staging.thread_world import run_ranks
 
 # Undecodable bytes of a name are lone surrogates U+DC80 to U+DCFF; no other surrogate stands in one.
@@ -188,6 +191,17 @@ def test_ranks_list_what_one_process_lists(tmp_path: Path, ranks_per_node: list[
         assert columns(walked) == expected
     for walked in run_ranks(ranks_per_node, lambda world: list_tree(tmp_path, world, ["f*/*[05]"], ["*00"], 7)):
         assert list(walked.listing.names) == [f"flat/{number:04d}" for number in (5, 10, 15, 20, 25, 30, 35)]
+
+
+def test_a_name_given_twice_is_one_entry_that_lands_once_in_its_first_turn(tmp_path: Path) -> None:
+    fill(tmp_path / "source", "all.h5", "b", "c")
+    names = ["b", "all.h5", "c", "b", "all.h5"]
+    for ranks in ([1], [2, 1]):
+        found = run_ranks(ranks, lambda world: list_names(tmp_path / "source", world, names).listing)[0]
+        assert list(found.names) == ["all.h5", "b", "c"]
+    assert turns_of(found, names).tolist() == [1, 0, 2]
+    options = StageOptions(tmp_path / "source", str(tmp_path / "local"))
+    assert [stage(options, Alone(), names, quiet=True).totals.files_landed for _ in range(2)] == [3, 0]
 
 
 def test_places_that_are_no_folder(tmp_path: Path) -> None:

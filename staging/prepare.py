@@ -23,11 +23,11 @@ from staging.landing.transforms import holds_files, sink_maker
 from staging.ledger.destination_lock import refuse_nesting, refuse_strangers
 from staging.ledger.journal import bytes_added
 from staging.ledger.verify import BadFile
-from staging.open_source import open_source
+from staging.open_source import HDF5, open_source
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.planning.overhead import overhead
-from staging.planning.plan import Plan, make_plan
+from staging.planning.plan import PAIRS, ROWS, Plan, make_plan
 from staging.planning.slices import CUT_BYTES
 from staging.present import Present, look
 from staging.ranks.collective_errors import together
@@ -201,12 +201,18 @@ def held_bytes(options: StageOptions, listing: Listing) -> int:
     return largest if largest <= LARGEST_PIECE else 1
 
 
+def sample_groups(source: Path) -> str:
+    """The expression that tells by their names which entries of ``source`` belong together (see ``make_plan``)."""
+    return ROWS if source.suffix in HDF5 else PAIRS
+
+
 def plan_for(listing: Listing, places: list[Place], options: StageOptions, node: int) -> Plan:
     """The plan: who reads what, and where it lands; as ``node`` carries it out."""
     ranks = ranks_per_node(places)
     return make_plan(
-        listing, len(ranks), ranks, options.placement, options.path, options.seed, shuffle=options.shuffle,
-        replicate_also=options.replicate_also, may_cut=as_they_are(listing, options), node=node,
+        listing, len(ranks), ranks, options.placement, options.path, options.seed,
+        group_by=sample_groups(options.source), shuffle=options.shuffle, replicate_also=options.replicate_also,
+        may_cut=as_they_are(listing, options), node=node,
     )  # fmt: skip
 
 

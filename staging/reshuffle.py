@@ -41,7 +41,7 @@ from staging.options import StageOptions
 from staging.planning.overhead import overhead
 from staging.planning.plan import Plan, homes, matching, with_lanes
 from staging.planning.slices import Slices
-from staging.prepare import own_destination, ranks_per_node
+from staging.prepare import own_destination, ranks_per_node, sample_groups
 from staging.present import unlink_as_landed
 from staging.print_line import print_line
 from staging.ranks.collective_errors import together
@@ -151,20 +151,20 @@ def draw(options: StageOptions, shuffle: int, world: World, destination: Path) -
             return None
         # sent by the ranks of this job, which pickle all objects that they send
         on_node = {node: pickle.loads(files) for node, files in found if files is not None}  # noqa: S301
-        return drawn(on_node, options.seed, shuffle, destination)
+        return drawn(on_node, options, shuffle, destination)
 
     moves = world.broadcast(together(world, first_draws))
     assert moves is not None
     return moves
 
 
-def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination: Path) -> Moves:
+def drawn(on_node: dict[int, list[Landed]], options: StageOptions, shuffle: int, destination: Path) -> Moves:
     """The files whose home is not the node that has them. Raises ``DataError`` if a file is on two nodes."""
     found = ((file, node) for node, files in on_node.items() for file in files)
     rows = sorted(found, key=lambda row: os.fsencode(row[0].name))
     if (twice := next((a for (a, _), (b, _) in pairwise(rows) if a.name == b.name), None)) is not None:
         raise DataError(destination / twice.name, "is on two nodes", "stage again, which mends that")
-    home_of = homes_of([file for file, _ in rows], len(on_node), seed, shuffle)
+    home_of = homes_of([file for file, _ in rows], len(on_node), options, shuffle)
     moving = [(file, node) for file, node in rows if home_of[file.source] != node]
     files = [file for file, _ in moving]
     columns = ([getattr(file, key) for file in files] for key in ("size", "mtime_ns", "checksum"))
@@ -176,14 +176,15 @@ def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination
     return Moves(listing, Names.of(file.source for file in files), present, home, landed_ns, blocks, source_sizes)
 
 
-def homes_of(files: Sequence[Landed], nodes: int, seed: int, shuffle: int) -> dict[str, int]:
+def homes_of(files: Sequence[Landed], nodes: int, options: StageOptions, shuffle: int) -> dict[str, int]:
     """The home of each entry of the source, from the bytes that landed from it."""
     landed: dict[str, int] = {}
     for file in files:
         landed[file.source] = landed.get(file.source, 0) + file.size
     sources = sorted(landed, key=os.fsencode)
     zeros, sizes = np.zeros(len(sources), np.int64), np.array([landed[source] for source in sources], np.int64)
-    drawn_homes = homes(Listing(Names.of(sources), sizes, zeros, zeros - 1), nodes, seed, shuffle)
+    listing = Listing(Names.of(sources), sizes, zeros, zeros - 1)
+    drawn_homes = homes(listing, nodes, options.seed, shuffle, sample_groups(options.source))
     return dict(zip(sources, drawn_homes.tolist(), strict=True))
 
 

@@ -19,7 +19,7 @@ from hpcbench.train.shard_staging import check_homes, log_schedule
 from staging.counters import Counters
 from staging.open_source import open_source
 from staging.planning.plan import make_plan
-from staging.prepare import settled
+from staging.prepare import sample_groups, settled
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 
@@ -53,8 +53,8 @@ def drawn_homes(run: RunContext, training: Any, epoch: int, world: World, nodes:
     options = settled(options_of(run.application, run.config, run.seed, epoch))
     listing = open_source(options, world, Counters(), names(run.application, run.config)).listing
     plan = make_plan(
-        listing, nodes, [1] * nodes, "shard", "direct", options.seed, shuffle=options.shuffle,
-        replicate_also=options.replicate_also,
+        listing, nodes, [1] * nodes, "shard", "direct", options.seed, group_by=sample_groups(options.source),
+        shuffle=options.shuffle, replicate_also=options.replicate_also,
     )  # fmt: skip
     entry, root = {name: number for number, name in enumerate(listing.names)}, Path(run.config.data.root)
     files = training_files(run.application, run.config, training)

@@ -22,6 +22,8 @@ ITSELF = -1
 """The reading node of an entry that each landing node reads for itself."""
 PAIRS = r"^(.*?)(?:_data\.npy|_label\.npy|\.idx)$|^(.*/)?(?:data|label)-([^/]*\.npy)$"
 """Files of one sample have names with the same groups, joined: two arrays, or a file and its index."""
+ROWS = rf"^(\d+)_[^/]*\.npy$|{PAIRS}"
+"""The same for the rows of one HDF5 file: all arrays of a row are one sample."""
 
 
 @dataclass(frozen=True)

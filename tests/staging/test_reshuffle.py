@@ -8,10 +8,12 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -106,6 +108,20 @@ def test_homes_are_those_of_a_staging_with_the_same_draw_and_of_no_other_seed(
         elsewhere = replace(options, destination=str(tmp_path / str(seed) / "{node}"), shuffle=2, seed=seed)
         stage_all([1, 1, 1], elsewhere)
         assert (check(elsewhere, tmp_path / str(seed), 3) == shuffled) is (seed == 5)
+
+
+def test_all_arrays_of_a_row_of_an_hdf5_file_stay_on_one_node(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        for name, shape in {"input": (64, 30), "targets": (64, 3), "weight": (64,)}.items():
+            file[name] = np.ones(shape, "f4")
+    options = StageOptions(tmp_path / "all.h5", str(tmp_path / "{node}"), "shard", seed=5)
+    stage_all([1] * 4, options)
+    seen = [[Counter(name[:8] for name in part) for part in on_nodes(tmp_path, 4)]]
+    shuffle_all([1] * 4, options, 1)
+    seen.append([Counter(name[:8] for name in part) for part in on_nodes(tmp_path, 4)])
+    for rows in seen:
+        assert [(len(part), set(part.values())) for part in rows] == [(16, {3})] * 4
+    assert seen[0] != seen[1]
 
 
 def test_a_staging_puts_reshuffled_files_where_its_options_say(options: StageOptions, tmp_path: Path) -> None:

@@ -88,7 +88,15 @@ class _Column:
         self.row_bytes = int(np.prod(dataset.shape[1:], dtype=np.int64)) * self.dtype.itemsize
         self.entry_bytes = len(self.header) + self.row_bytes
         self.offset = raw_offset(dataset)
-        self.block_rows = _block_rows(dataset.chunks[0] if dataset.chunks else 1, self.row_bytes)
+        self.chunk_rows = int(dataset.chunks[0]) if dataset.chunks else 1
+        self.block_rows = _block_rows(self.chunk_rows, self.row_bytes)
+        self.stored_bytes = int(dataset.id.get_storage_size())
+
+    def stored(self, first: int) -> int:
+        """Bytes in the file of all chunks with rows of the block from ``first`` on; chunks count as equally large."""
+        stop = min(first + self.block_rows, self.rows)
+        first, stop = first - first % self.chunk_rows, min(stop + -stop % self.chunk_rows, self.rows)
+        return self.stored_bytes * stop // self.rows - self.stored_bytes * first // self.rows
 
 
 class _RowReader:
@@ -106,6 +114,7 @@ class _RowReader:
         try:
             self._descriptor = os.open(source.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             self._refuse_change()
+            self.counters.files_read = 1  # however many rows are read from it
         except OSError as error:
             raise DataError(source.path, f"cannot be read ({error.strerror})", "check its permissions") from None
         except DataError:
@@ -124,7 +133,6 @@ class _RowReader:
     def finish(self, entry: int, *, is_last: bool = True) -> None:
         """Raise ``DataError`` if the file has changed since it was listed."""
         self._refuse_change()
-        self.counters.files_read += is_last
         self.counters.metadata_operations += 1
 
     def close(self) -> None:
@@ -173,7 +181,7 @@ class _RowReader:
                 problem = f"dataset '{column.key}' cannot be read from row {first} on ({_brief(error)})"
                 raise DataError(self._source.path, problem, AGAIN) from None
             self._blocks[number] = first, _bytes_of(rows)
-            self.counters.bytes_read += rows.nbytes
+            self.counters.bytes_read += column.stored(first)
         return self._blocks[number]
 
     def _rows(self, number: int, part: slice) -> npt.NDArray[Any]:

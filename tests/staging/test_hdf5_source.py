@@ -14,9 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staging.errors import DataError, InputError
+from staging.formats import hdf5_chunks
+from staging.options import StageOptions
 from staging.source import hdf5_source
 from staging.source.hdf5_source import HDF5Source
 from staging.source.listing import UNKNOWN
+from tests.staging.test_stage import stage_all
 
 DATA = np.random.default_rng(0).normal(size=(37, 5, 3)).astype(np.float32)
 LABEL = np.arange(37, dtype=np.int16)
@@ -105,14 +108,44 @@ def test_a_contiguous_dataset_is_read_exactly_once(tmp_path: Path) -> None:
     assert DATA.nbytes <= own < DATA.nbytes + 500, "the count itself is read from a file too"
 
 
-def test_neighbouring_rows_of_chunks_are_decoded_once(tmp_path: Path) -> None:
-    source = HDF5Source(written(tmp_path / "a.h5", chunks=(4, 5, 3), compression="gzip"), ["data"])
+@pytest.mark.parametrize("form", ["compressed", "compressed and shuffled"])
+def test_neighbouring_rows_of_chunks_are_decoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    source = HDF5Source(written(tmp_path / "a.h5", **FORMS[form]), ["data"])
+    decoded, inflate = [], hdf5_chunks._inflate
+    monkeypatch.setattr(hdf5_chunks, "_inflate", lambda data, size: (decoded.append(len(data)), inflate(data, size))[1])
     reader = source.reader()
     for entry in range(37):
         reader.read_into(entry, 0, memoryview(bytearray(int(source.listing.sizes[entry]))))
         reader.finish(entry)
-    assert reader.counters.bytes_read == DATA.nbytes
-    assert reader.counters.files_read == 37
+    assert len(decoded) == 10 * (3 if "shuffled" in form else 1), "one chunk has four rows, or parts of these"
+    assert reader.counters.bytes_read == sum(decoded)
+    assert reader.counters.files_read == 1, "the rows are in one file"
+    reader.close()
+
+
+def test_rows_count_as_the_bytes_that_they_take_in_the_file(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "a.h5", np.zeros((64, 1000), np.float32), np.arange(64), compression="gzip", chunks=(4, 1000)
+    )
+    options = StageOptions(path, str(tmp_path / "{node}"), "shard")
+    totals = stage_all([1, 1], options).totals
+    with h5py.File(path) as file:
+        stored = file["data"].id.get_storage_size()
+    assert stored < 3000
+    assert 64 * 8 + stored <= totals.bytes_read <= 64 * 8 + 2 * stored, "a chunk with rows of two nodes is read by both"
+
+
+@pytest.mark.parametrize(("chunk_rows", "block_rows", "read"), [(4, 16, [43, 43, 14]), (40, 16, [100, 100, 100])])
+def test_a_chunk_that_is_larger_than_a_block_counts_for_each_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_rows: int, block_rows: int, read: list[int]
+) -> None:
+    monkeypatch.setattr(hdf5_source, "_block_rows", lambda *_: block_rows)
+    source = HDF5Source(written(tmp_path / "a.h5", chunks=(min(chunk_rows, 37), 5, 3), compression="gzip"), ["data"])
+    column = source.columns[0]
+    column.stored_bytes = 100
+    assert [column.stored(first) for first in (0, 16, 32)] == read
 
 
 @pytest.mark.parametrize(

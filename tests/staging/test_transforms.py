@@ -131,12 +131,34 @@ def test_a_function_of_an_application(tmp_path: Path, application: Callable[[str
     assert sink_maker(called).estimate("a", 4096) == [("a.n", 10_240)]
 
 
+ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [ARRAY.T, ARRAY[:, ::2], ARRAY[1, 1], ARRAY.astype(">f4"), np.array([(1, 2)], [("a", "i1"), ("b", ">f8")])],
+    ids=["transposed", "every second", "number", "big endian", "structured"],
+)
+def test_an_array_of_an_application_lands_as_its_bytes_in_order(
+    tmp_path: Path, application: Callable[[str], str], array: np.ndarray
+) -> None:
+    called = application("return [(name, f.array)]")
+    find_transform(called)
+    sys.modules[called.partition(":")[0]].f.array = array
+    land(tmp_path, called, "a", PLAIN)
+    assert files(tmp_path) == {"a": array.tobytes()}
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
         ("1 / 0", "a: cannot be transformed by M (ZeroDivisionError: division by zero); mend one of the two"),
         ("return 5", "a: cannot be transformed by M (TypeError: 'int' object is not iterable); mend one of the two"),
         ("return [('b', 'text')]", "a: cannot be transformed by M (TypeError: memoryview: a bytes-like object"),
+        (
+            "import numpy; return [('b', numpy.array([name], object))]",
+            "a: cannot be transformed by M (TypeError: an arr",
+        ),
         ("data[0] = 1", "a: cannot be transformed by M (TypeError: cannot modify read-only memory); mend one"),
         ("return [('../b', b'')]", "a: the file name '../b' leads upwards; rename it, or leave it out"),
         ("return [('b', b'1'), ('b', b'2')]", "a: becomes two files named 'b'; mend the transform"),

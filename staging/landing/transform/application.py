@@ -2,10 +2,10 @@
 
 The function is ``function(name: str, data: memoryview) -> list[tuple[str, bytes-like]]``: it gets the relative name and
 the whole content of a file (a view that is only valid during the call and must not be changed) and returns the files
-that it becomes. Several threads call it at the same time. Three attributes of it are used if they exist:
-``function.expansion``, the bytes out per byte in (1.0), for the check of free space; ``function.names``, a function
-from a name to the list of output names, to find clashes before anything is moved; and ``function.suffixes``,
-the endings of the names that it is for, which ``--plain auto`` needs.
+that it becomes; an array lands as its bytes, in the order of its indices. Several threads call it at the same time.
+Three attributes of it are used if they exist: ``function.expansion``, the bytes out per byte in (1.0), for the check of
+free space; ``function.names``, a function from a name to the list of output names, to find clashes before anything is
+moved; and ``function.suffixes``, the endings of the names that it is for, which ``--plain auto`` needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from staging.errors import DataError, InputError
-from staging.landing.transform.whole import Output, WholeTransform
+from staging.landing.transform.whole import Output, WholeTransform, byte_view
 
 
 class Application(WholeTransform):
@@ -48,10 +48,10 @@ class Application(WholeTransform):
         return int(size * float(getattr(self.function, "expansion", 1.0)))
 
     def convert(self, name: str, data: memoryview) -> list[Output]:
-        """What the function returns. Whatever it raises becomes a ``DataError`` that names the file."""
+        """What the function returns. Whatever it raises, or returns that is no content, becomes a ``DataError``."""
         try:
             made = self.function(name, data.toreadonly())
-            return [(output, [memoryview(content)]) for output, content in made]
+            return [(output, [byte_view(content)]) for output, content in made]
         except DataError:
             raise
         except Exception as error:  # the application's code may raise anything

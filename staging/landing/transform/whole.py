@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from staging.errors import DataError
 from staging.landing.file_sink import refuse_outside
 from staging.landing.sinks import Landed, Sink, SinkMaker
@@ -118,9 +120,17 @@ class WholeSink:
 
 
 def byte_view(part: Any) -> memoryview:
-    """A view of a buffer's bytes, whatever the type of its items."""
+    """The bytes of a buffer with any items, in the order of their indices: a view if they are contiguous, else a copy.
+
+    Raises ``TypeError`` for what is no buffer, and for one of objects.
+    """
     view = memoryview(part)
-    return view.cast("B") if view.nbytes else memoryview(b"")
+    if not view.nbytes:
+        return memoryview(b"")
+    array = np.ascontiguousarray(view)
+    if array.dtype.hasobject:
+        raise TypeError(f"an array of {array.dtype} has no bytes of its own")
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _too_large(name: str, size: int) -> DataError:

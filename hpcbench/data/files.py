@@ -9,7 +9,7 @@ from pathlib import Path
 from hpcbench.application import Application
 from hpcbench.config.schema import DataConfig, RunConfig
 from staging.errors import DataError, InputError
-from staging.files import expected_files, list_samples
+from staging.files import HINT, expected_files, list_samples
 from staging.first_reads import FirstReads
 from staging.ledger.manifest import load_records, staged_destination
 
@@ -41,7 +41,7 @@ def checked_reads(config: RunConfig) -> AbstractContextManager[None]:
 def files_of_split(application: Application, config: RunConfig, split: str) -> list[Path]:
     """Files of one split, as the application's ``data.files_of_split`` says; otherwise every file below its folder.
 
-    Raises ``DataError`` if the application has no ``files_of_split`` and there is no such folder.
+    Raises ``DataError`` if the application has no ``files_of_split`` and there is no such folder, or nothing in it.
     """
     data = application.module("data")
     if hasattr(data, "files_of_split"):
@@ -56,11 +56,14 @@ def files_of_split(application: Application, config: RunConfig, split: str) -> l
     destination = staged_destination(folder)
     if destination is not None:  # what staging did not put there does not belong to the dataset
         here = folder.resolve()
-        files = [destination / name for name in load_records(destination).position]
-        return sorted(folder / path.relative_to(here) for path in files if path.is_relative_to(here))
-    return sorted(
-        Path(where) / name for where, _, names in os.walk(folder) for name in names if not name.startswith(".")
-    )
+        staged = [destination / name for name in load_records(destination).position]
+        files = [folder / path.relative_to(here) for path in staged if path.is_relative_to(here)]
+    else:
+        found = ((where, name) for where, _, names in os.walk(folder) for name in names)
+        files = [Path(where) / name for where, name in found if not name.startswith(".")]
+    if not files:
+        raise DataError(folder, "holds no file" if destination is None else "holds no staged file", HINT)
+    return sorted(files)
 
 
 def dataset_files(application: Application, config: RunConfig) -> list[Path]:

@@ -24,6 +24,8 @@ def verify_dataset(application: Application, config: RunConfig, processes: int |
         raise InputError(f"{application.name} cannot verify files; add check_file(path, config) to its data.py")
     with special_files_listed():
         files = dataset_files(application, config)
+    if not files:
+        raise InputError(f"{application.name} names no file in {config.data.root}; mend files_of_split in its data.py")
     workers = min(processes or allowed_cores(), len(files))
     bad: list[str] = []
     with (

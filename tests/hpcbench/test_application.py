@@ -17,7 +17,7 @@ from hpcbench.data.inspect import describe
 from hpcbench.data.loader import first_samples
 from hpcbench.data.simulate import simulate_dataset
 from hpcbench.data.verify import verify_dataset
-from staging.errors import InputError
+from staging.errors import DataError, InputError
 from staging.options import StageOptions
 from staging.ranks.world import Alone
 from staging.stage import stage
@@ -83,6 +83,24 @@ def test_a_dataset_of_another_layout_needs_a_list_of_its_files(
     config = RunConfig(data=DataConfig(root=str(tmp_path)))
     with pytest.raises(InputError, match=r"train: no such folder; add files_of_split\(config.* to odd_files.data"):
         dataset_files(write_application("odd_files", data=""), config)
+
+
+def test_a_split_without_files_is_refused_and_not_called_good(
+    write_application: WriteApplication, dataset: Path
+) -> None:
+    check = "def check_file(path, config): pass\n"
+    config = RunConfig(data=DataConfig(root=str(dataset)))
+    silent = write_application("silent_empty", data=check)
+    (dataset / "validation/c.npy").unlink()
+    with pytest.raises(DataError, match=r"set/validation: holds no file; set data.root to the dataset, or make one"):
+        verify_dataset(silent, config)
+    (dataset / "train/b.npy").unlink()
+    (dataset / "train/deep/a.npy").unlink()
+    with pytest.raises(DataError, match=r"set/train: holds no file; "):
+        verify_dataset(silent, config)
+    speaking = write_application("speaking_empty", data=f"{check}def files_of_split(config, split): return []\n")
+    with pytest.raises(InputError, match=r"speaking_empty names no file in .*/set; mend files_of_split in its data.py"):
+        verify_dataset(speaking, config)
 
 
 def test_commands_name_the_part_that_they_miss(

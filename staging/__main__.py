@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import NoReturn
 
-from staging.cli import run, said_once
+from staging.cli import check_locale, run, said_once
 from staging.cli_options import DESCRIPTION, add_arguments
 from staging.errors import InputError
 from staging.print_line import print_line
@@ -29,7 +29,9 @@ def main() -> int:
     )
     add_arguments(parser)
     try:
-        return run(said_once(parser.parse_args))
+        args = said_once(parser.parse_args)
+        said_once(check_locale)
+        return run(args)
     except InputError as error:
         if error.speaks:
             print_line(f"staging: error: {' '.join(str(error).split())}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -83,6 +84,15 @@ def refuse_report(path: Path | None, rank: int) -> None:
         raise InputError(f"{path} exists; name another --report file")
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
         raise InputError(f"{path} cannot be written; name a --report file in a folder that is yours")
+
+
+def check_locale() -> None:
+    """Refuse a locale in which Python cannot open files by all names that a source may have. Raises ``InputError``."""
+    encoding = sys.getfilesystemencoding()
+    if encoding != "utf-8":
+        raise InputError(
+            f"names of files are {encoding} in this locale, and must be utf-8; set PYTHONUTF8=1, or LC_ALL=C.UTF-8"
+        )
 
 
 def said_once(step: Callable[[], T]) -> T:

@@ -16,7 +16,7 @@ from hpcbench.exits import BAD_INPUT, Aborted
 from hpcbench.suggest import suggest
 from hpcbench.train.huge_pages import use_huge_pages
 from staging.bounds import shown
-from staging.cli import said_once
+from staging.cli import check_locale, said_once
 from staging.errors import InputError
 from staging.print_line import print_line
 from staging.ranks.process_exit import keep_exit_code
@@ -105,6 +105,7 @@ def dispatch(tokens: list[str]) -> int:
         raise InputError(f"unknown command '{shown(name)}'; {suggest(name, list(COMMANDS))}")
     module = command(name)
     args, overrides = said_once(lambda: parse(name, rest))
+    said_once(check_locale)
     return int(module.run_with_overrides(args, overrides) if takes_settings(module) else module.run(args))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,20 @@ def test_contradicting_launchers_are_told(
     code, _, error = command(source, tmp_path / "out")
     assert code == 2
     assert re.match(r"staging: error: .*disagree on rank", error)
+
+
+def test_a_locale_in_which_names_are_not_utf_8(
+    source: Path, tmp_path: Path, command: Command, hpcbench_stage: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "hé.bin").touch()
+    words = "names of files are ascii in this locale, and must be utf-8; set PYTHONUTF8=1, or LC_ALL=C.UTF-8"
+    ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    code, _, error = run([*PLAIN, source, tmp_path / "out"], **ascii_only)
+    assert (code, said(error)) == (2, [f"staging: error: {words}"])
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    assert command(source, tmp_path / "out") == (2, "", f"staging: error: {words}\n")
+    assert hpcbench_stage(source, tmp_path / "out") == (2, "", f"hpcbench: error: {words}\n")
+    assert not (tmp_path / "out").exists()
 
 
 def test_interrupted_before_it_began(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from hpcbench.exits import Cause
 from hpcbench.frame_lookups import cheap_frame_lookups
-from hpcbench.measure.mllog_resume import FinishedLog, OldLog, open_resumed
+from hpcbench.measure.mllog_resume import FinishedLog, OldLog, read_old, rewrite
 from hpcbench.results.run_folder import release_reserve
 from hpcbench.results.summary import Status
 
@@ -43,7 +43,7 @@ class RunLog:
     """
 
     def __init__(self, path: Path, enabled: bool = True, old: OldLog | None = None) -> None:
-        """Start a new log at ``path``, or continue after ``old`` (see ``resume``)."""
+        """Start a new log at ``path``, or prepare to continue after ``old`` (see ``resume``)."""
         self.path = path
         self.enabled = enabled
         self.resumed = old is not None and old.run_start_ms is not None
@@ -53,11 +53,11 @@ class RunLog:
         self._lock = threading.RLock()
         self._stopped = False
         self._last_ms = old.last_ms if old else 0
-        # With delay, a log that is not enabled never opens its file.
-        self._handler = _StrictFileHandler(path, mode="a" if old else "w", encoding="utf-8", delay=not enabled)
+        self._old = old
+        # With delay, a log that is not enabled never opens its file, and one that continues opens it once rewritten.
+        delay = not enabled or old is not None
+        self._handler = _StrictFileHandler(path, mode="a" if old else "w", encoding="utf-8", delay=delay)
         self._writer = _writer(self._handler)
-        if old and self.resumed:
-            self.event("resumed", old.part, epoch_num=old.epoch, lines_dropped=old.dropped)
 
     @classmethod
     def finished(cls, path: Path, end: FinishedLog) -> RunLog:
@@ -77,13 +77,25 @@ class RunLog:
 
     @classmethod
     def resume(cls, path: Path, enabled: bool = True, epoch: float | None = None, *, extend: bool = False) -> RunLog:
-        """Continue the log at ``path`` after ``epoch``, that of the checkpoint's last evaluation; ``None`` keeps all.
+        """The log at ``path``, to continue after ``epoch``, the checkpoint's last evaluated one; ``None`` keeps all.
+
+        Nothing is changed until ``rewrite``, which comes before the first event. Raises ``InputError`` if there is no
+        log, or if it ends with success and is not to be extended.
+        """
+        return cls(path, enabled, read_old(path, epoch, extend=extend))
+
+    def rewrite(self) -> None:
+        """Let a resumed log end where the run continues; another log stays as it is.
 
         The old log is kept as ``mllog-part<k>.txt``. The new one holds its lines without an aborted run's ``run_stop``
         and without later epochs, which are repeated: the clock has kept running, and there is one ``run_start``.
-        Raises ``InputError`` if there is no log, or if it ends with success and is not to be extended.
         """
-        return cls(path, enabled, open_resumed(path, epoch, write=enabled, extend=extend))
+        old = self._old
+        if old is None or not self.enabled:
+            return
+        rewrite(self.path, old)
+        if self.resumed:
+            self.event("resumed", old.part, epoch_num=old.epoch, lines_dropped=old.dropped)
 
     def submission(self, config: RunConfig, application: Application) -> None:
         """Log who ran what, in which division; a resumed run without a name of its system keeps that of its log."""

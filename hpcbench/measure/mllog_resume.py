@@ -29,7 +29,9 @@ class OldLog:
     dropped: int
     """Lines that were not kept: ``run_stop``, later epochs, a truncated line."""
     part: str
-    """File name under which the old log was kept."""
+    """File name under which the old log is kept."""
+    text: str
+    """The lines that are kept."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,10 @@ def read_finished(path: Path) -> FinishedLog | None:
     )  # fmt: skip
 
 
-def open_resumed(path: Path, epoch: float | None, write: bool = True, extend: bool = False) -> OldLog:
-    """Rewrite the log at ``path`` for a run that continues after ``epoch``, keeping the old one beside it.
+def read_old(path: Path, epoch: float | None, extend: bool = False) -> OldLog:
+    """What a run that continues after ``epoch`` keeps of the log at ``path``; nothing is changed.
 
-    With ``write=False`` (ranks other than 0) nothing is changed. Raises ``InputError`` if the log is missing, or if it
-    ends with success and the run is not to ``extend`` it.
+    Raises ``InputError`` if the log is missing, or if it ends with success and the run is not to ``extend`` it.
     """
     if not path.is_file():
         raise InputError(f"{path} does not exist, so there is no run to resume; leave out --resume")
@@ -74,19 +75,22 @@ def open_resumed(path: Path, epoch: float | None, write: bool = True, extend: bo
         raise InputError(f"the run in {path.parent} has reached its target; leave out --resume and use a new --run-dir")
     start = next((e for e in events if e.key == "run_start"), None)
     kept = [] if start is None else [e for e in events if _is_kept(e, epoch)]
-    part = _free_part(path)
-    if write:
-        with replacing(part, durable=True) as temporary:
-            shutil.copyfile(path, temporary)
-        write_atomic(path, "".join(lines[e.line - 1] + "\n" for e in kept))
     return OldLog(
         run_start_ms=None if start is None else int(start.time_ms),
         last_ms=int(max((e.time_ms for e in events), default=0)),
         values={e.key: e.value for e in kept if e.epoch is None},
         epoch=min(max((e.epoch or 0 for e in kept), default=0), math.inf if epoch is None else epoch),
         dropped=len([line for line in lines if line.strip()]) - len(kept),
-        part=part.name,
+        part=_free_part(path).name,
+        text="".join(lines[e.line - 1] + "\n" for e in kept),
     )
+
+
+def rewrite(path: Path, old: OldLog) -> None:
+    """Leave in the log at ``path`` only what is kept of ``old``, and the whole old log beside it."""
+    with replacing(path.with_name(old.part), durable=True) as temporary:
+        shutil.copyfile(path, temporary)
+    write_atomic(path, old.text)
 
 
 def _is_kept(event: Event, epoch: float | None) -> bool:

@@ -158,19 +158,24 @@ def assemble(
         earlier = run.group.together(lambda: Attempts.read(run.folder.path))
         checkpoints.times.learn(each.checkpoint for each in earlier.attempts)
         state = run.group.together(lambda: checkpoints.restore(found))
-        tables = (*step.observers.tables, "epochs.csv")
-        run.group.together(lambda: continue_folder(run.folder, tables, state.step) if run.is_first else None)
     recorder = AttemptRecorder(run, rank_metrics, checkpoints.times, earlier, state.step)
     checkpoints.writer.on_written = recorder.record_written
-    return Trainer(run, data, step, rank_metrics, checkpoints, recorder, state)
+    trainer = Trainer(run, data, step, rank_metrics, checkpoints, recorder, state)
+    if found is not None:  # last, since a refused run must leave the folder, and above all the log, as it was
+        tables = (*step.observers.tables, "epochs.csv")
+        run.group.together(lambda: continue_folder(run, tables, state.step) if run.is_first else None)
+    return trainer
 
 
-def continue_folder(folder: RunFolder, tables: Sequence[str], step: int) -> None:
+def continue_folder(run: RunContext, tables: Sequence[str], step: int) -> None:
     """Continue in the folder of a run at optimizer step ``step``. Raises ``InputError`` if it cannot be written."""
+    folder = run.folder
     try:
         folder.reserve()
         for table in tables:
             folder.truncate_rows(table, step)
+        run.log.rewrite()
+        run.log.submission(run.config, run.application)
     except OSError as error:
         problem = f"run folder {folder.path} cannot be written ({error.strerror})"
         raise InputError(f"{problem}; free some space there, or check its permissions") from error
@@ -224,19 +229,18 @@ def start_log(
     folder: RunFolder, application: Application, config: RunConfig, rank: int, task: Task,
     found: checkpoint_io.Checkpoint | None,
 ) -> RunLog:  # fmt: skip
-    """The official log up to the start of the initialisation; a resumed log continues where it ended."""
+    """The official log up to the start of the initialisation; that of a resumed run is only read so far."""
     first = rank == 0
     if found is None:
         log = RunLog(folder.mllog, enabled=first)
-    else:
-        state, end = State.from_dict(found.state), read_finished(folder.mllog)
-        if end is not None and not wants_more(config, task, state, end):
-            refuse_complete(folder, config, met=has_met(config, task, state, end))
-            return RunLog.finished(folder.mllog, end)
-        log = RunLog.resume(folder.mllog, enabled=first, epoch=state.evaluated, extend=end is not None)
-    log.submission(config, application)
-    log.init_start()
-    return log
+        log.submission(config, application)
+        log.init_start()
+        return log
+    state, end = State.from_dict(found.state), read_finished(folder.mllog)
+    if end is not None and not wants_more(config, task, state, end):
+        refuse_complete(folder, config, met=has_met(config, task, state, end))
+        return RunLog.finished(folder.mllog, end)
+    return RunLog.resume(folder.mllog, enabled=first, epoch=state.evaluated, extend=end is not None)
 
 
 def wants_more(config: RunConfig, task: Task, state: State, end: FinishedLog) -> bool:

@@ -7,6 +7,7 @@ import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,12 @@ def started(path: Path) -> RunLog:
     log.init_start()
     log.init_stop()
     log.run_start()
+    return log
+
+
+def resumed_log(path: Path, **options: Any) -> RunLog:
+    log = RunLog.resume(path, **options)
+    log.rewrite()
     return log
 
 
@@ -189,7 +196,7 @@ def test_resume_keeps_the_clock_and_logs_repeated_epochs_once(tmp_path, monkeypa
     old = path.read_bytes()
 
     set_clock(monkeypatch, 5000.0)
-    log = RunLog.resume(path, epoch=2)
+    log = resumed_log(path, epoch=2)
     log.cache_clear("again")
     log.init_start()
     log.seed(7)
@@ -213,8 +220,8 @@ def test_resume_keeps_the_clock_and_logs_repeated_epochs_once(tmp_path, monkeypa
 def test_a_second_resume_keeps_both_old_logs(tmp_path):
     path = tmp_path / "mllog.txt"
     epoch(started(path), 1)
-    RunLog.resume(path).run_stop("aborted", "SIGTERM")
-    log = RunLog.resume(path)
+    resumed_log(path).run_stop("aborted", "SIGTERM")
+    log = resumed_log(path)
     log.run_stop("success")
     assert {p.name for p in tmp_path.iterdir()} == {"mllog.txt", "mllog-part1.txt", "mllog-part2.txt"}
     assert keys(path).count("resumed") == 2
@@ -226,7 +233,7 @@ def test_resume_drops_a_line_that_was_cut_off(tmp_path):
     epoch(started(path), 1)
     with path.open("a") as file:
         file.write(':::MLLOG {"namespace": "", "time_ms": 17')
-    RunLog.resume(path).run_stop("success")
+    resumed_log(path).run_stop("success")
     assert keys(path)[-2:] == ["resumed", "run_stop"]
 
 
@@ -234,7 +241,7 @@ def test_a_value_that_changed_on_resume_is_logged_so_that_the_checker_sees_it(tm
     log = started(tmp_path / "mllog.txt")
     log.geometry(64, 1, 0, 2)
     log.close()
-    log = RunLog.resume(tmp_path / "mllog.txt")
+    log = resumed_log(tmp_path / "mllog.txt")
     log.geometry(128, 1, 0, 2)
     assert keys(tmp_path / "mllog.txt").count("global_batch_size") == 2
     assert keys(tmp_path / "mllog.txt").count("number_of_nodes") == 1
@@ -244,7 +251,7 @@ def test_a_run_that_ended_before_its_clock_starts_a_new_log(tmp_path):
     log = RunLog(tmp_path / "mllog.txt")
     log.init_start()
     log.run_stop("aborted", "no dataset")
-    log = RunLog.resume(tmp_path / "mllog.txt")
+    log = resumed_log(tmp_path / "mllog.txt")
     log.init_start()
     log.init_stop()
     log.run_start()
@@ -253,10 +260,25 @@ def test_a_run_that_ended_before_its_clock_starts_a_new_log(tmp_path):
 
 def test_other_ranks_resume_without_touching_the_files(tmp_path):
     started(tmp_path / "mllog.txt").close()
-    log = RunLog.resume(tmp_path / "mllog.txt", enabled=False)
+    log = resumed_log(tmp_path / "mllog.txt", enabled=False)
     assert log.elapsed_s() >= 0
     assert log.run_start_ms is not None
     assert [p.name for p in tmp_path.iterdir()] == ["mllog.txt"]
+
+
+def test_a_log_that_is_to_be_resumed_stays_as_it_is_until_the_run_continues(tmp_path):
+    path = tmp_path / "mllog.txt"
+    log = started(path)
+    epoch(log, 1)
+    log.run_stop("aborted", "SIGTERM")
+    before = path.read_bytes()
+    log = RunLog.resume(path, epoch=1)
+    assert log.resumed
+    assert [p.name for p in tmp_path.iterdir()] == ["mllog.txt"]
+    assert path.read_bytes() == before
+    log.rewrite()
+    assert keys(path)[-1] == "resumed"
+    assert (tmp_path / "mllog-part1.txt").read_bytes() == before
 
 
 def test_resume_without_a_log_says_so(tmp_path):
@@ -326,7 +348,7 @@ def test_resume_module_counts_epochs_it_keeps(tmp_path):
     log = started(tmp_path / "mllog.txt")
     for number in (1, 2):
         epoch(log, number)
-    old = mllog_resume.open_resumed(tmp_path / "mllog.txt", None, write=False)
+    old = mllog_resume.read_old(tmp_path / "mllog.txt", None)
     assert (old.epoch, old.dropped, old.part) == (2, 0, "mllog-part1.txt")
 
 

@@ -58,6 +58,7 @@ def test_a_resumed_run_passes(tmp_path):
     path = drive(tmp_path / "mllog.txt", "cosmoflow", scores=(0.4, 0.3))
     path.write_text(path.read_text().replace('"status": "success"', '"status": "aborted"'))
     log = RunLog.resume(path, epoch=1)
+    log.rewrite()
     log.init_start()
     log.init_stop()
     log.run_start()

@@ -32,6 +32,14 @@ def message(capsys: pytest.CaptureFixture[str]) -> str:
     return lines[0]
 
 
+def refused(train: Train, run: Path, *settings: str) -> bool:
+    """Whether resuming a run is refused, and leaves every file of its folder as it was."""
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    code = train(run, "--resume", *settings)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    return code == 2
+
+
 def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     assert main(["train", "cosmoflow", "--preset", "smoke", "--run-dir", str(run)]) == 2
@@ -118,20 +126,20 @@ def test_checkpoints_that_must_be_refused(train: Train, tmp_path: Path, capsys: 
         (("--optim.lr", "0.5"), ["optim.lr 0.5", "the run has 0.003"]),
         (("--model.base_channels", "16"), ["model.base_channels 16"]),
     ):
-        assert train(run, "--resume", *settings) == 2
+        assert refused(train, run, *settings)
         said = message(capsys)
         assert all(word in said for word in words), said
     config = run / "config.yaml"
     original = config.read_text()
     config.write_text(original.replace("base_channels: 8", "base_channels: 16"))
-    assert train(run, "--resume", "--train.max_epochs", "3") == 2
+    assert refused(train, run, "--train.max_epochs", "3")
     assert "from another model" in message(capsys)
     config.write_text(original)
     newest = complete(run / "checkpoints")[-1]
     data = bytearray(newest.read_bytes())
     data[len(data) // 2] ^= 1
     newest.write_bytes(data)
-    assert train(run, "--resume", "--train.max_epochs", "3") == 2
+    assert refused(train, run, "--train.max_epochs", "3")
     assert f"{newest.name}: damaged checkpoint" in message(capsys)
     newest.unlink()
     newest.with_suffix(".json").unlink()
@@ -146,7 +154,7 @@ def test_a_folder_that_cannot_be_written_again(
     assert train(run, "--train.max_epochs", "1", "--train.target", "1e-9") == 3
     capsys.readouterr()
     (run / ".reserve").mkdir()
-    assert train(run, "--resume", "--train.max_epochs", "2") == 2
+    assert refused(train, run, "--train.max_epochs", "2")
     assert message(capsys) == f"hpcbench: error: {run}/.reserve: is a folder, not a file; remove it"
     (run / ".reserve").rmdir()
 
@@ -154,7 +162,7 @@ def test_a_folder_that_cannot_be_written_again(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(RunFolder, "reserve", full)
-    assert train(run, "--resume", "--train.max_epochs", "2") == 2
+    assert refused(train, run, "--train.max_epochs", "2")
     assert message(capsys) == (
         f"hpcbench: error: run folder {run} cannot be written (No space left on device); free some space there, or "
         "check its permissions"
@@ -174,7 +182,7 @@ def test_attempts_that_took_no_finite_time(train: Train, tmp_path: Path, capsys:
         ("1e999", "1e999 is not a finite number"), ("null", "wall_s (null) must be a number"),
     ):  # fmt: skip
         path.write_text(text.replace(f'"wall_s": {known["wall_s"]!r}', f'"wall_s": {value}', 1))
-        assert train(run, "--resume", "--train.max_epochs", "2") == 2
+        assert refused(train, run, "--train.max_epochs", "2")
         assert message(capsys) == (
             f"hpcbench: error: {path}: is damaged ({problem}); remove it to resume without the figures of earlier "
             "attempts"

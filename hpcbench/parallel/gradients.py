@@ -50,6 +50,15 @@ class GradientReducer:
                 hook = self._hook(bucket)
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))  # type: ignore[no-untyped-call]
 
+    def place_gradients(self) -> None:
+        """Give each parameter a gradient of zeros, in the memory in which ``finish`` hands out the sum.
+
+        A captured pass needs this before its first run: it adds to the memory that its gradients have at the capture.
+        """
+        for bucket in self._buckets:
+            bucket.flat.zero_()
+            bucket.hand_out()
+
     def finish(self) -> None:
         """Launch the remaining buckets, wait for all, and hand out the sums. Call it once per optimizer step."""
         while self._next < len(self._buckets):
@@ -117,6 +126,9 @@ class _Bucket:
                 self.flat.copy_(self.wire)
         self.work = None
         self.pending = len(self.parameters)
+        self.hand_out()
+
+    def hand_out(self) -> None:
         # The sum is handed out as a view, which spares a copy of all gradients.
         for parameter, view in zip(self.parameters, self.views, strict=True):
             parameter.grad = view

@@ -60,6 +60,8 @@ class TrainingStep:
         if whole:
             self.whole_step = WholeStep(self.forward_backward, optimizer, run.device, clip=self.clip)
         elif train.cuda_graph:
+            assert isinstance(reducer, GradientReducer)  # a graph captures no messages (validate_graph)
+            reducer.place_gradients()
             self.graph = GraphedStep(self.forward_backward, run.device)
         self.batch: tuple[Tensor, Tensor] | None = None
         """Inputs and targets, on the device, of a step that runs as a whole."""

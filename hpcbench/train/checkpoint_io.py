@@ -208,10 +208,12 @@ def load(path: Path, times: CheckpointTimes | None = None) -> Checkpoint:
 
 MESH = ("world size", "parallel.spatial", "train.local_batch_size", "train.accumulation")
 """The keys of the setup that say how a global batch is divided among ranks."""
+VALIDATION = "validation samples"
+"""The key of the setup that checkpoints of earlier versions lack; these are accepted with any number."""
 
 
 def check_setup(found: dict[str, Any], wanted: dict[str, Any], micro_batch: int) -> bool:
-    """Refuse to resume with a setup that would round differently or share the data differently.
+    """Refuse to resume with a setup that would round, share the data or evaluate differently.
 
     Between epochs (``micro_batch`` 0) another mesh may continue with the same global batch; it rounds differently.
     Returns whether the mesh is another one. Raises ``InputError``.
@@ -219,7 +221,7 @@ def check_setup(found: dict[str, Any], wanted: dict[str, Any], micro_batch: int)
     moved = not micro_batch and any(found.get(key) != wanted[key] for key in MESH)
     free = (*MESH, "parallel.threads") if moved else ()
     for key, value in wanted.items():
-        if key not in free and found.get(key) != value:
+        if key not in free and found.get(key) != value and (key in found or key != VALIDATION):
             raise InputError(
                 f"cannot resume: the checkpoint was made with {key} {found.get(key)}, this run has {value}; "
                 f"use the same {key}"

@@ -10,7 +10,7 @@ from hpcbench.optim.registry import load_optimizer_state
 from hpcbench.parallel.sharded import sharded_optimizer_state
 from hpcbench.results.checkpoint_files import resume_advice
 from hpcbench.train import checkpoint_io
-from hpcbench.train.checkpoint_io import Checkpoint
+from hpcbench.train.checkpoint_io import VALIDATION, Checkpoint
 from hpcbench.train.checkpoint_times import CheckpointTimes, SaveTime
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.context import RunContext
@@ -25,11 +25,14 @@ class Checkpoints:
     Making it is collective.
     """
 
-    def __init__(self, run: RunContext, step: TrainingStep, training_samples: int, times: CheckpointTimes) -> None:
-        """``times`` has the time taken to read the checkpoint that the run continues from."""
+    def __init__(self, run: RunContext, step: TrainingStep, samples: tuple[int, int], times: CheckpointTimes) -> None:
+        """For a run on so many training and validation ``samples``.
+
+        ``times`` has the time taken to read the checkpoint that the run continues from.
+        """
         train, parallel = run.config.train, run.config.parallel
         self.run, self.step = run, step
-        self.setup = setup_of(run, training_samples)
+        self.setup = setup_of(run, *samples)
         self.writer = CheckpointWriter(
             run.folder.checkpoints, train.keep_checkpoints, run.group, sharded=parallel.shard_states,
             asynchronous=train.checkpoint_async, timeout_s=parallel.timeout_s, times=times,
@@ -111,8 +114,8 @@ class Checkpoints:
         return state
 
 
-def setup_of(run: RunContext, training_samples: int) -> dict[str, Any]:
-    """Settings that decide rounding and the sharing of data, and must agree on resuming, by their names in errors."""
+def setup_of(run: RunContext, training_samples: int, validation_samples: int) -> dict[str, Any]:
+    """What decides rounding, the sharing of data and metrics, and must agree on resuming, by its names in errors."""
     train, dtype = run.config.train, run.config.parallel.reduce_dtype
     return {
         "application": run.application.name,
@@ -131,6 +134,7 @@ def setup_of(run: RunContext, training_samples: int) -> dict[str, Any]:
         "train.local_batch_size": train.local_batch_size,
         "train.accumulation": train.accumulation,
         "training samples": training_samples,
+        VALIDATION: validation_samples,
         "staging.placement": run.config.staging.placement,
         "staging.reshuffle": run.config.staging.reshuffle,
         "nodes of shards": run.shard_nodes,

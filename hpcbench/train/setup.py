@@ -152,7 +152,7 @@ def assemble(
     step.observers = make_observers(
         ObserverInputs(run, step, step_times, resumed_step=0 if found is None else int(found.state["step"]))
     )
-    checkpoints = Checkpoints(run, step, len(data.training), times)
+    checkpoints = Checkpoints(run, step, (len(data.training), len(data.validation)), times)
     state, earlier = State(), Attempts()
     if found is not None:
         earlier = run.group.together(lambda: Attempts.read(run.folder.path))

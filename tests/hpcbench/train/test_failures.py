@@ -15,8 +15,9 @@ import torch
 
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.train.checkpoint_io import complete, load_newest
+from hpcbench.train.checkpoint_io import check_setup, complete, load_newest
 from hpcbench.train.loop import FLUSH_EVERY
+from staging.errors import InputError
 from tests.params import slow_except
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -145,6 +146,29 @@ def test_checkpoints_that_must_be_refused(train: Train, tmp_path: Path, capsys: 
     newest.with_suffix(".json").unlink()
     assert train(run, "--resume", "--train.max_epochs", "3") == 3
     assert RunFolder.open(run).read_summary().epochs == 3
+
+
+def test_a_validation_set_that_shrank(
+    cosmos: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    shutil.copytree(cosmos, copy)
+    common = ("--data.root", str(copy), "--train.target", "1e-9")
+    assert train(run, *common, "--train.max_epochs", "1") == 3
+    sorted((copy / "validation").glob("*.tfrecord"))[-1].unlink()
+    capsys.readouterr()
+    assert refused(train, run, "--data.root", str(copy), "--train.max_epochs", "2")
+    assert message(capsys) == (
+        "hpcbench: error: cannot resume: the checkpoint was made with validation samples 10, this run has 9; use the "
+        "same validation samples"
+    )
+
+
+def test_a_checkpoint_of_an_earlier_version_does_not_say_how_many_validation_samples_there_were() -> None:
+    found = {"training samples": 24}
+    assert check_setup(found, {"training samples": 24, "validation samples": 10}, 1) is False
+    with pytest.raises(InputError, match="made with training samples 24, this run has 23"):
+        check_setup(found, {"training samples": 23, "validation samples": 10}, 1)
 
 
 def test_a_folder_that_cannot_be_written_again(

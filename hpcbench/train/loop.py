@@ -215,20 +215,20 @@ class Trainer:
     def flush(self) -> None:
         """Fetch what the observers have kept since the last flush, write it, and show the loss."""
         self.run.phases.settle()
-        try:
-            found = self.step.observers.flush(self.state.epoch + 1)
-        except LossNotFiniteError as error:
-            self.run.communication.settle()
-            self.step.observers.end()
-            self.explain_loss(error)
+        found = self.step.observers.flush(self.state.epoch + 1)
         self.run.communication.settle()
-        self.since_flush.clear()
         for table, rows in found.items():
             if self.run.is_first:
                 self.run.folder.append_rows(table, rows)
             if table == "steps.csv":
                 self.state.epoch_losses += [list(row.values()) for row in rows]
                 self.run.console.loss(rows[-1]["loss"])
+        try:
+            self.step.observers.check()
+        except LossNotFiniteError as error:
+            self.step.observers.end()
+            self.explain_loss(error)
+        self.since_flush.clear()
 
     def explain_loss(self, error: LossNotFiniteError) -> NoReturn:
         """End the run for a loss that is not finite: for the sample that explains it, if any rank has one."""

@@ -21,7 +21,7 @@ class LossNotFiniteError(Exception):
 
 
 class LossBuffer(StepObserver):
-    """Loss contributions of this rank; ``flush`` sums them over ranks and checks that they are finite."""
+    """Loss contributions of this rank; ``flush`` sums them over ranks, and ``check`` raises for one not finite."""
 
     table = "steps.csv"
 
@@ -29,13 +29,14 @@ class LossBuffer(StepObserver):
         self.group = group
         self.channel = recorder.channel("losses", group.latest, on_host=True)
         self.pending: list[tuple[StepInfo, Tensor]] = []
+        self.not_finite: LossNotFiniteError | None = None
 
     def after_optimizer(self, info: StepInfo, loss: Tensor) -> None:
         """Keep one step: its loss stays on the device."""
         self.pending.append((info, loss))
 
     def flush(self, epoch: int) -> list[Row]:
-        """Rows epoch, step, samples, lr and loss; waits for the device. Raises ``LossNotFiniteError``."""
+        """Rows epoch, step, samples, lr and loss up to the first that is not finite; waits for the device."""
         if not self.pending:
             return []
         losses = torch.stack([loss for _, loss in self.pending]).to(torch.float64)
@@ -49,10 +50,16 @@ class LossBuffer(StepObserver):
             for (info, _), loss in zip(self.pending, values, strict=True)
         ]
         self.pending.clear()
-        for row in rows:
+        for number, row in enumerate(rows):
             if not math.isfinite(row["loss"]):
-                raise LossNotFiniteError(row["step"], row["loss"])
+                self.not_finite = LossNotFiniteError(row["step"], row["loss"])
+                return rows[:number]
         return rows
+
+    def check(self) -> None:
+        """Raise ``LossNotFiniteError`` for the first loss that was not finite."""
+        if self.not_finite is not None:
+            raise self.not_finite
 
 
 MEASUREMENT = Measurement(

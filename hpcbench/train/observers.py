@@ -27,7 +27,7 @@ class StepInfo:
 class StepObserver:
     """Watches steps. A measurement overrides what it needs; what it does not override costs nothing.
 
-    ``flush``, ``state_dict`` and ``summary`` are called on all ranks at the same points of the run.
+    ``flush``, ``check``, ``state_dict`` and ``summary`` are called on all ranks at the same points of the run.
     """
 
     name = ""
@@ -74,6 +74,9 @@ class StepObserver:
 
     def flushed(self, tables: Mapping[str, Sequence[Row]]) -> None:
         """Called with the rows that all observers flushed, by table."""
+
+    def check(self) -> None:
+        """Called when the flushed rows are written. Raises what must end the run, on all ranks together."""
 
     def evaluated(self, row: Row) -> None:
         """Called after an evaluation with its ``row`` of ``epochs.csv``."""
@@ -152,6 +155,11 @@ class Observers:
         for each in self.all:
             each.flushed(tables)
         return tables
+
+    def check(self) -> None:
+        """As in ``StepObserver``."""
+        for each in self.all:
+            each.check()
 
     def evaluated(self, row: Row) -> None:
         """As in ``StepObserver``."""

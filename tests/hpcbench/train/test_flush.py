@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import math
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.train.noise_scale import NoiseScale
-from hpcbench.train.observers import StepInfo
+from hpcbench.train.observers import Row, StepInfo, StepObserver
 from staging.phase_timer import PhaseTimer
 from staging.ranks.launch import Launch
 from tests.hpcbench.measure.test_communication import OneClock
@@ -75,6 +78,43 @@ def test_steps_before_a_loss_that_is_not_finite_have_their_messages(machine: Mac
     gradients = rank.communication.transfer_s["gradients"] + rank.communication.waiting_s["gradients"]
     assert gradients == pytest.approx(3 * TRANSFER_S, rel=0.1, abs=3 * LAUNCH_S)
     figures(rank)
+
+
+class Counted(StepObserver):
+    """Has a row of its table in each flush."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.flushes: list[Mapping[str, Sequence[Row]]] = []
+
+    def flush(self, epoch: int) -> list[Row]:
+        return [{"step": 1}]
+
+    def flushed(self, tables: Mapping[str, Sequence[Row]]) -> None:
+        self.flushes.append(tables)
+
+
+@pytest.mark.parametrize(("losses", "steps"), [((0.5, 2.0, math.nan, 3.0), [1, 2]), ((math.inf,), [])])
+def test_rows_up_to_a_loss_that_is_not_finite_are_written(
+    losses: tuple[float, ...],
+    steps: list[int],
+    machine: Machine,  # noqa: F811
+) -> None:
+    """They show how the training diverged; so do those of other tables."""
+    rank = FastRank(machine, late_s=0.0)
+    written: dict[str, Sequence[Row]] = {}
+    before, after = Counted("before.csv"), Counted("after.csv")
+    trainer = rank.make_trainer([before, rank.losses, after])
+    run: Any = trainer.run
+    run.is_first, run.folder = True, SimpleNamespace(append_rows=written.__setitem__)
+    for loss in losses:
+        rank.step(loss)
+    trainer.state.step = len(losses)
+    with pytest.raises(Aborted, match=f"the loss is {losses[len(steps)]} at step {len(steps) + 1}; lower --optim.lr"):
+        trainer.flush()
+    assert [row["step"] for row in written.pop("steps.csv", [])] == steps
+    assert written == {"before.csv": [{"step": 1}], "after.csv": [{"step": 1}]}
+    assert [[row["step"] for row in each.get("steps.csv", [])] for each in after.flushes] == [steps]
 
 
 @pytest.mark.parametrize(("late_s", "compute_s"), [(0.16, 0.005), (0.17, 0.08), (0.5, 0.08), (0.05, 0.08)])

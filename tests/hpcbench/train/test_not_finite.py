@@ -140,6 +140,7 @@ def test_a_nan_in_the_weights_in_training(
     status, cause, reason = ended(tmp_path / "run", capsys)
     assert (status, cause) == ("aborted", "diverged")
     assert reason.startswith("the loss is nan at step 2; ")
+    assert RunFolder(tmp_path / "run").read_steps()["step"].tolist() == [1]
 
 
 def test_outputs_that_are_not_finite_where_classes_are_scored(

@@ -18,6 +18,9 @@ from hpcbench.train.host_copy import tree_bytes
 from hpcbench.train.state import State
 from hpcbench.train.training_step import TrainingStep
 
+THREADS = "parallel.threads"
+"""The key of the setup that may differ between ranks."""
+
 
 class Checkpoints:
     """The checkpoints of a run. Rank 0 writes, in a thread; the others take part if states are sharded.
@@ -98,7 +101,8 @@ class Checkpoints:
     def restore(self, found: Checkpoint) -> State:
         """Continue from a checkpoint; returns its state. Raises ``InputError`` if it is another run's."""
         run, step = self.run, self.step
-        if checkpoint_io.check_setup(found.setup, self.setup, int(found.state["micro_batch"])):
+        before, now = (setup_of_rank(setup, run.launch.rank) for setup in (found.setup, self.setup))
+        if checkpoint_io.check_setup(before, now, int(found.state["micro_batch"])):
             run.console.say(f"continues as {run.mesh.shape.words} ranks (data x spatial), which rounds differently")
         checkpoint_io.load_model(step.model, found.model)
         load_optimizer_state(step.optimizer, sharded_optimizer_state(found.optimizer, step.optimizer))
@@ -115,8 +119,12 @@ class Checkpoints:
 
 
 def setup_of(run: RunContext, training_samples: int, validation_samples: int) -> dict[str, Any]:
-    """What decides rounding, the sharing of data and metrics, and must agree on resuming, by its names in errors."""
+    """What decides rounding, the sharing of data and metrics, and must agree on resuming, by its names in errors.
+
+    Collective. Threads are a number if all ranks have as many, else a list by rank.
+    """
     train, dtype = run.config.train, run.config.parallel.reduce_dtype
+    threads = run.group.all_gather_object(run.threads)
     return {
         "application": run.application.name,
         "seed": run.seed,
@@ -125,8 +133,8 @@ def setup_of(run: RunContext, training_samples: int, validation_samples: int) ->
         "train.channels_last": train.channels_last,
         # Unset, as in checkpoints made before there was a choice.
         "parallel.reduce_dtype": None if dtype == "gradient" else dtype,
-        "parallel.threads": run.threads,
         "world size": run.launch.world_size,
+        THREADS: threads if len(set(threads)) > 1 else run.threads,
         "parallel.spatial": run.config.parallel.spatial,
         "global batch size": run.global_batch_size,
         "parallel.simulated_ranks": run.config.parallel.simulated_ranks,
@@ -139,3 +147,11 @@ def setup_of(run: RunContext, training_samples: int, validation_samples: int) ->
         "staging.reshuffle": run.config.staging.reshuffle,
         "nodes of shards": run.shard_nodes,
     }
+
+
+def setup_of_rank(setup: dict[str, Any], rank: int) -> dict[str, Any]:
+    """``setup`` with the threads of one rank in place of those of all."""
+    threads = setup.get(THREADS)
+    if not isinstance(threads, list):
+        return setup
+    return {**setup, THREADS: threads[rank] if rank < len(threads) else None}

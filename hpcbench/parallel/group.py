@@ -27,6 +27,8 @@ from staging.ranks.siblings import Siblings
 T = TypeVar("T")
 
 MEETING_TIMEOUT_S = 300.0
+SAME_COMMAND = "start all ranks with the same command, files and environment"
+"""What to do where ranks differ in what only their start decides."""
 
 
 class Work(Protocol):
@@ -126,14 +128,14 @@ class Group:
         """Run ``step`` on all ranks; bad input on one of them stops all, and only the first of them reports it."""
         return run_together(step, self.rank, self.all_gather_object)
 
-    def agree(self, name: str, value: object) -> None:
+    def agree(self, name: str, value: object, advice: str = SAME_COMMAND) -> None:
         """Raise ``InputError`` on all ranks unless all have the same ``value`` (anything that JSON can write)."""
         values = self.all_gather_object(json.dumps(value, sort_keys=True, default=str))
         for rank, other in enumerate(values):
             if other != values[0]:
                 raise InputError(
-                    f"{name} differs between ranks: {_short(values[0])} on rank 0, {_short(other)} on rank {rank}; "
-                    "start all ranks with the same command, files and environment"
+                    f"{name} differs between ranks: {_short(values[0])} on rank 0, "
+                    f"{_short(other)} on rank {rank}; {advice}"
                 )
 
     def close(self) -> None:

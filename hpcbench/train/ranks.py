@@ -69,6 +69,7 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError, asked: Asked | 
         torch.set_num_threads(threads)
         group.agree("the version of hpcbench", __version__)
         group.agree("the configuration", as_tree(config))
+        agree_on_hardware(group, fabric.device, precision)
         with_parent = "HPCBENCH_SPAWNED" in os.environ
         watcher = AbortWatcher(group, program="hpcbench", with_parent=with_parent, until_exit=True)
     try:
@@ -82,6 +83,12 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError, asked: Asked | 
         group.close()
         raise
     group.close()
+
+
+def agree_on_hardware(group: Group, device: torch.device, precision: PrecisionPolicy) -> None:
+    """Raise ``InputError`` on all ranks if what ``auto`` means depends on the rank, since each asks its own node."""
+    group.agree("the kind of device", device.type, "start all ranks on equal nodes, or set parallel.accelerator cpu")
+    group.agree("train.precision auto", precision.name, "set train.precision, such as 32-true")
 
 
 def on_simulated_nodes(launch: Launch, nodes: int, simulated_ranks: int | None = None) -> Launch:

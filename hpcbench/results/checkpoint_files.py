@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from staging.atomic import is_temporary, replacing, sync_folder
+from staging.errors import InputError
 
 NAME = re.compile(r"epoch-(\d+)-step-(\d+)(?:-(\d+))?")
+REFUSED = "cannot resume: "
+"""How the message begins if a run cannot continue from its checkpoint, whatever else is right."""
 
 
 def new_path(folder: Path, epoch: int, step: int) -> Path:
@@ -71,6 +74,16 @@ def advice_if_unusable(path: Path) -> str:
     if any(each != path for each in complete(path.parent)):
         return f"remove it and its .json to resume from the one before (in {path.parent})"
     return "start again with another --run-dir, since this run has no other checkpoint"
+
+
+def refusal(problem: str) -> InputError:
+    """The error of a run that cannot continue from its checkpoint."""
+    return InputError(f"{REFUSED}{problem}")
+
+
+def is_refusal(reason: str) -> bool:
+    """Whether a run that ended for ``reason`` could not continue from its checkpoint."""
+    return reason.startswith(REFUSED)
 
 
 def _age(path: Path) -> tuple[int, int, int]:

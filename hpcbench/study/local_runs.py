@@ -16,7 +16,9 @@ from typing import Protocol
 from hpcbench.batch.failure_reason import failure_reason
 from hpcbench.exits import BAD_INPUT
 from hpcbench.parallel.spawn import FOREIGN
+from hpcbench.results.checkpoint_files import is_refusal
 from hpcbench.study.folder import StudyFolder
+from hpcbench.study.job_runs import set_aside
 from hpcbench.study.places import Place
 from hpcbench.study.run_status import RunStatus, Status, Statuses, record_crash
 from hpcbench.study.signal_counter import SignalCounter
@@ -105,6 +107,8 @@ class Running:
     resumed: bool
     before: int | None
     """When the summary of an earlier attempt was written, in ns; ``None`` if there is none."""
+    printed: int
+    """Bytes that earlier attempts had printed to the log."""
 
 
 @dataclass
@@ -152,9 +156,10 @@ class LocalRuns:
         """Start the process of a run."""
         run_dir = self.folder.run(run.name)
         arguments = run.resuming(run_dir) if resume else run.arguments(run_dir, place.threads)
-        before = self.summary_time(run.name)
-        process = self.launcher.start([*arguments, *self.further_words], self.folder.log(run.name), place)
-        self.running[run.name] = Running(run, process, place, resume, before)
+        log = self.folder.log(run.name)
+        before, printed = self.summary_time(run.name), log.stat().st_size if log.exists() else 0
+        process = self.launcher.start([*arguments, *self.further_words], log, place)
+        self.running[run.name] = Running(run, process, place, resume, before, printed)
 
     def look(self, under_way: Statuses) -> dict[str, RunStatus]:
         """The runs whose processes have ended, and how."""
@@ -167,16 +172,18 @@ class LocalRuns:
         ended = self.running.pop(name)
         code = ended.process.poll()
         assert code is not None
-        if ended.resumed and code == BAD_INPUT:
+        has_summary = self.summary_time(name) not in (None, ended.before)
+        said = said_reason(self.folder.log(name), ended.printed)
+        if ended.resumed and code == BAD_INPUT and not has_summary and is_refusal(said):
             # Its checkpoint cannot be used, for example because it is from another number of threads.
-            self.folder.clear(name)
+            set_aside(self.folder.run(name), "refused")
             self.launch(ended.run, ended.place, resume=False)
             return None
         self.free.append(ended.place)
         state = self.folder.status(name)
-        if state.final or code in STOPPED or self.summary_time(name) not in (None, ended.before):
+        if state.final or code in STOPPED or has_summary:
             return state
-        record_crash(self.folder.run(name), code, crash_reason(code, self.folder.log(name)))
+        record_crash(self.folder.run(name), code, crash_reason(code, self.folder.log(name), ended.printed))
         return self.folder.status(name)
 
     def summary_time(self, name: str) -> int | None:
@@ -206,11 +213,16 @@ class LocalRuns:
         return self.folder.log(name)
 
 
-def crash_reason(code: int, log: Path) -> str:
-    """Why a run that left no summary ended: how, and what its log says about it."""
+def crash_reason(code: int, log: Path, printed: int = 0) -> str:
+    """Why a run that left no summary ended: how, and what its log says about it after ``printed`` bytes."""
     how = f"killed by signal {code - 128}" if code > 128 else f"exit code {code}"
-    try:
-        said = failure_reason(log.read_text(encoding="utf-8", errors="replace").splitlines())
-    except OSError:
-        said = ""
+    said = said_reason(log, printed)
     return f"{how}: {said}" if said else how
+
+
+def said_reason(log: Path, printed: int = 0) -> str:
+    """What the log says after ``printed`` bytes about why a run ended; may be empty."""
+    try:
+        return failure_reason(log.read_bytes()[printed:].decode(errors="replace").splitlines())
+    except OSError:
+        return ""

@@ -19,7 +19,15 @@ from torch.serialization import get_crc32_options, set_crc32_options
 from hpcbench.exits import Aborted
 from hpcbench.parallel.shard_gathering import as_integers
 from hpcbench.parallel.sharded import sharded_as
-from hpcbench.results.checkpoint_files import advice_if_unusable, complete, marker, new_path, remove_old, write_marker
+from hpcbench.results.checkpoint_files import (
+    advice_if_unusable,
+    complete,
+    marker,
+    new_path,
+    refusal,
+    remove_old,
+    write_marker,
+)
 from hpcbench.train.checkpoint_times import CheckpointTimes
 from staging.atomic import make_folder, replacing, sync_folder
 from staging.checksums import crc32c
@@ -180,21 +188,22 @@ def load(path: Path, times: CheckpointTimes | None = None) -> Checkpoint:
     advice = advice_if_unusable(path)
     for each in (path, marker(path)):
         if each.exists() and not each.is_file():
-            raise InputError(f"{each}: no plain file; {advice}")
+            raise refusal(f"{each}: no plain file; {advice}")
     try:
         facts = json.loads(marker(path).read_text(encoding="utf-8"))
         name = "crc32c" if "crc32c" in facts else "blake2b"
         if checksum_of(path, name) != facts[name]:
-            raise InputError(f"{path}: damaged checkpoint (its checksum differs); {advice}")
+            raise refusal(f"{path}: damaged checkpoint (its checksum differs); {advice}")
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content.pop("schema") != SCHEMA:
-            raise InputError(f"{path}: checkpoint of another version of hpcbench; start a new run")
+            raise refusal(f"{path}: checkpoint of another version of hpcbench; start a new run")
         checkpoint = Checkpoint(**content)
         if times is not None:
             times.add_read(path.stat().st_size, time.perf_counter() - started)
         return checkpoint
+    except OSError as error:  # the file may be good; the disk may be unreachable
+        raise InputError(f"{path}: checkpoint cannot be read ({error.strerror}); try again, or {advice}") from None
     except (
-        OSError,
         EOFError,
         ValueError,
         LookupError,
@@ -203,7 +212,7 @@ def load(path: Path, times: CheckpointTimes | None = None) -> Checkpoint:
         RuntimeError,
         UnpicklingError,
     ) as error:
-        raise InputError(f"{path}: damaged checkpoint ({' '.join(str(error).split())[:120]}); {advice}") from None
+        raise refusal(f"{path}: damaged checkpoint ({' '.join(str(error).split())[:120]}); {advice}") from None
 
 
 MESH = ("world size", "parallel.spatial", "train.local_batch_size", "train.accumulation")
@@ -222,9 +231,8 @@ def check_setup(found: dict[str, Any], wanted: dict[str, Any], micro_batch: int)
     free = (*MESH, "parallel.threads") if moved else ()
     for key, value in wanted.items():
         if key not in free and found.get(key) != value and (key in found or key != VALIDATION):
-            raise InputError(
-                f"cannot resume: the checkpoint was made with {key} {found.get(key)}, this run has {value}; "
-                f"use the same {key}"
+            raise refusal(
+                f"the checkpoint was made with {key} {found.get(key)}, this run has {value}; use the same {key}"
             )
     return moved
 
@@ -234,11 +242,11 @@ def load_model(model: nn.Module, weights: dict[str, Tensor]) -> None:
     own = model.state_dict()
     for name in sorted(set(own) ^ set(weights)):
         where = "the checkpoint" if name in own else "this model"
-        raise InputError(f"cannot resume: the checkpoint is from another model ({name} is missing in {where})")
+        raise refusal(f"the checkpoint is from another model ({name} is missing in {where})")
     for name, tensor in own.items():
         if tensor.shape != weights[name].shape:
-            raise InputError(
-                f"cannot resume: the checkpoint is from another model ({name} is {tuple(weights[name].shape)} there, "
+            raise refusal(
+                f"the checkpoint is from another model ({name} is {tuple(weights[name].shape)} there, "
                 f"{tuple(tensor.shape)} here)"
             )
     model.load_state_dict({name: sharded_as(weights[name], tensor) for name, tensor in own.items()})

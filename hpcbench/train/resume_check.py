@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcbench.results.checkpoint_files import advice_if_unusable
+from hpcbench.results.checkpoint_files import advice_if_unusable, refusal
 from hpcbench.results.mllog_reader import parse_events
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.state import State
-from staging.errors import InputError
 
 QUALITY = ("eval_error", "eval_accuracy")
 """Keys of an evaluation's metric in the log."""
@@ -23,7 +22,7 @@ def check_records(folder: RunFolder, state: State, checkpoint: Path) -> None:
     lacks = missing_rows(folder, state) or missing_events(folder.mllog, state)
     if lacks is not None:
         advice = advice_if_unusable(checkpoint)
-        raise InputError(f"cannot resume: {lacks}, which is before the checkpoint {checkpoint.name}; {advice}")
+        raise refusal(f"{lacks}, which is before the checkpoint {checkpoint.name}; {advice}")
 
 
 def missing_rows(folder: RunFolder, state: State) -> str | None:

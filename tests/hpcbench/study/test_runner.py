@@ -121,15 +121,17 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint_or_starts_anew(
 class Resuming(FakeLauncher):
     """A resumed run has its settings from its folder."""
 
-    def __init__(self, epochs_of: object, settings: dict[str, str], code: int = 0) -> None:
+    def __init__(self, epochs_of: object, settings: dict[str, str], code: int = 0, said: str = "") -> None:
         super().__init__(epochs_of)  # type: ignore[arg-type]
-        self.settings, self.code = settings, code
+        self.settings, self.code, self.said = settings, code, said
 
     def start(self, arguments: Sequence[str], log: Path, place: Place) -> Ended:
         if "--resume" not in arguments:
             return super().start(arguments, log, place)  # type: ignore[return-value]
         self.started.append({"run-dir": self.settings["run-dir"], "resume": "True"})
         if self.code:
+            with log.open("a", encoding="utf-8") as printed:
+                printed.write(f"hpcbench: error: {self.said}\n")
             return Ended(self.code)
         folder = Path(self.settings["run-dir"])
         for path in folder.glob("*.*"):
@@ -145,9 +147,27 @@ def test_a_checkpoint_that_is_refused_means_a_new_start(study: Study, folder: St
     (job,) = runs_of(one)({})
     settings = settings_of(job.arguments(folder.run(job.name), 1))
     interrupted(folder, job.name, settings, checkpoint=True)
-    launcher = Resuming(lambda settings: 5.0, settings, code=2)
+    said = "cannot resume: the checkpoint was made with parallel.threads 4, this run has 2; use the same"
+    launcher = Resuming(lambda settings: 5.0, settings, code=2, said=said)
     assert make(one, folder, launcher)[job.name].status == "reached"
     assert [each["resume"] for each in launcher.started] == ["True", "False"]
+    aside = folder.run(f"{job.name}.refused-1")
+    assert list((aside / "checkpoints").iterdir()), "what the earlier attempt left is kept"
+
+
+def test_a_resumed_run_with_other_bad_input_keeps_its_checkpoints(study: Study, folder: StudyFolder) -> None:
+    one = replace(study, batch_sizes=(8,), optimizers=("sgd",), seeds=1)
+    (job,) = runs_of(one)({})
+    settings = settings_of(job.arguments(folder.run(job.name), 1))
+    interrupted(folder, job.name, settings, checkpoint=True)
+    folder.log(job.name).write_text("hpcbench: aborted: signal SIGTERM\n")
+    launcher = Resuming(lambda settings: 5.0, settings, code=2, said="/scratch/data does not exist; give --data.root")
+    state = make(one, folder, launcher)[job.name]
+    assert (state.status, state.reason) == ("failed", "exit code 2: /scratch/data does not exist; give --data.root")
+    assert list((folder.run(job.name) / "checkpoints").iterdir())
+    launcher.code = 0
+    assert make(one, folder, launcher, retry=True)[job.name].status == "reached"
+    assert [each["resume"] for each in launcher.started] == ["True", "True"]
 
 
 class Endless:

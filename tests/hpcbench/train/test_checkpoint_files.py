@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpcbench.results.checkpoint_files import complete, marker, new_path, resume_advice
+from hpcbench.results.checkpoint_files import complete, is_refusal, marker, new_path, resume_advice
 from hpcbench.train import checkpoint_io
 from hpcbench.train.checkpoint_io import Checkpoint, load_newest, save
 from hpcbench.train.checkpoint_writer import CheckpointWriter
@@ -40,8 +41,9 @@ def test_hostile_checkpoints_are_one_line(tmp_path: Path) -> None:
         load_newest(tmp_path)
     for text in ("", "[]", "{}"):
         marker(path).write_text(text)
-        with pytest.raises(InputError, match="damaged checkpoint"):
+        with pytest.raises(InputError, match="damaged checkpoint") as refused:
             load_newest(tmp_path)
+        assert is_refusal(str(refused.value))
     for each in (marker(path), path):
         each.unlink()
         os.mkfifo(each)
@@ -60,6 +62,20 @@ def test_the_checkpoint_before_is_advised_only_where_there_is_one(tmp_path: Path
     only.write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"checksum differs\); start again with another --run-dir, since this run has"):
         load_newest(tmp_path)
+
+
+def test_a_checkpoint_that_the_disk_does_not_give_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(Checkpoint({}, {}, {}, {"epoch": 0, "step": 1}, {}), tmp_path, 1)
+
+    def unreadable(path: Path, name: str) -> int:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(checkpoint_io, "checksum_of", unreadable)
+    with pytest.raises(InputError, match=r"cannot be read \(Input/output error\); try again") as found:
+        load_newest(tmp_path)
+    assert not is_refusal(str(found.value))
 
 
 def test_a_step_that_is_saved_again_is_the_newest_however_often(tmp_path: Path) -> None:

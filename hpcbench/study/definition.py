@@ -159,6 +159,7 @@ def grow(old: Study, new: Study, folder: Path) -> Study:
         lr_search_seeds=max(study.lr_search_seeds for study in searching),
         lr_search_widen=max(study.lr_search_widen for study in searching),
         only=restrictions(old, new),
+        nodes=old.nodes if shards(old) else new.nodes,
         seeds=max(old.seeds, new.seeds),
         rates={**old.rates, **new.rates},
         own_settings={**old.own_settings, **new.own_settings},
@@ -185,7 +186,7 @@ def differences(old: Study, new: Study) -> list[tuple[str, Any, Any]]:
         (name.replace("_", " "), getattr(old, name), getattr(new, name))
         for name in ("application", "preset", "local_batch_size")
     ]
-    if "shard" in " ".join(old.placements) and "shard" in " ".join(new.placements):
+    if shards(old) and shards(new):
         found.append(("number of nodes", old.nodes, new.nodes))
     found += compare_settings(old.settings, new.settings)
     for name in set(old.optimizers) & set(new.optimizers):
@@ -194,6 +195,11 @@ def differences(old: Study, new: Study) -> list[tuple[str, Any, Any]]:
     for name in set(old.recipes) & set(new.recipes):
         found += compare_settings(old.recipes[name], new.recipes[name], f"preset {name}'s ")
     return [each for each in found if each[1] != each[2]]
+
+
+def shards(study: Study) -> bool:
+    """Whether some rows share their samples among nodes."""
+    return any(placement != "replicate" for placement in study.placements)
 
 
 def compare_settings(old: Mapping[str, str], new: Mapping[str, str], whose: str = "") -> list[tuple[str, Any, Any]]:

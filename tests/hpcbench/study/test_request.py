@@ -76,6 +76,15 @@ def test_restrictions_grow_too(study: Study) -> None:
     assert grow(first, replace(first, only={}), Path("s")).only == {}
 
 
+def test_a_study_that_shards_keeps_its_nodes(study: Study) -> None:
+    sharding = replace(study, placements=("replicate", "shard"), nodes=8)
+    more_seeds = grow(sharding, replace(study, seeds=5), Path("s"))
+    assert (more_seeds.placements, more_seeds.nodes) == (("replicate", "shard"), 8)
+    assert grow(study, sharding, Path("s")).nodes == 8
+    with pytest.raises(InputError, match="its number of nodes is 8, this one's 4"):
+        grow(sharding, replace(sharding, nodes=4), Path("s"))
+
+
 def test_what_a_preset_sets_for_its_optimizer_is_not_for_others(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("train: {max_epochs: 7}\n", encoding="utf-8")

@@ -115,7 +115,7 @@ def grow(old: Scaling, new: Scaling, folder: Path) -> Scaling:
         new,
         nodes=tuple(sorted({*old.nodes, *new.nodes})),
         repeats=max(old.repeats, new.repeats),
-        vary={name: union(old.vary[name], new.vary[name]) for name in new.vary},
+        vary={name: union(old.vary[name], new.vary[name]) for name in old.vary},
         commands=union(old.commands, new.commands),
         convergence=old.convergence,
     )

@@ -209,6 +209,8 @@ def test_a_study_grows_by_sizes_repeats_and_values() -> None:
     assert both.vary == {"tier": ("shared", "memory", "node"), "parallel.overlap": ("true", "false")}
     assert both.commands == (*VARIED.commands, "again")
     assert {run.name for run in all_runs(VARIED)} < {run.name for run in all_runs(both)}
+    reordered = grow(VARIED, replace(more, vary=dict(reversed(more.vary.items()))), Path("s"))
+    assert [run.name for run in all_runs(reordered)] == [run.name for run in all_runs(both)]
 
 
 DIFFERENT: dict[str, Any] = {

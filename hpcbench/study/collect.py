@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from hpcbench.results.run_folder import CRASH
-from hpcbench.study.folder import StudyFolder, begin_copy
+from hpcbench.study.folder import StudyFolder, begin_copy, begin_run_copy
 from hpcbench.study.run_status import read_run_status
 from staging.formats.regular import refuse_special
 
@@ -27,7 +27,7 @@ def collect(folder: StudyFolder, out: Path) -> int:
             shutil.copyfile(path, out / path.name)
     done = [run for run in sorted(folder.runs.iterdir()) if read_run_status(run).final]
     for run in done:
-        target.run(run.name).mkdir(exist_ok=True)
+        begin_run_copy(target.run(run.name), KEPT)
         for name in KEPT:
             if (run / name).exists():
                 refuse_special(run / name)

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,13 @@ def begin_copy(folder: StudyFolder, out: Path) -> StudyFolder:
         raise InputError(f"--out {out} is the study itself; give another folder")
     copy.runs.mkdir(parents=True, exist_ok=True)
     return copy
+
+
+def begin_run_copy(path: Path, files: Sequence[str]) -> None:
+    """Make the folder of a run in a copy of a study, without those of ``files`` that an earlier copy left there."""
+    path.mkdir(exist_ok=True)
+    for name in files:
+        (path / name).unlink(missing_ok=True)
 
 
 def nothing_began(folder: StudyFolder) -> bool:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpcbench.batch.job_energy import FILE, JobEnergy, keep
+from hpcbench.results.attempts import FILE as ATTEMPTS
 from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder, write_atomic
-from hpcbench.study.folder import StudyFolder, begin_copy
+from hpcbench.study.folder import StudyFolder, begin_copy, begin_run_copy
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.energy import accounted_energies
 from hpcbench.study.scaling.joined import keep_in_copy
@@ -27,6 +28,8 @@ TEXTS = (".txt", ".tex", ".csv", ".html", ".svg")
 """Endings of pages that may name nodes."""
 KEPT = ("mllog.txt", "epochs.csv", FILE)
 """Files of a run that are kept, except for the names of nodes."""
+MADE = (*KEPT, ATTEMPTS, "ranks.csv", "staging.json", "summary.json")
+"""Everything that a copy of a run may hold."""
 STAGED = ("seconds", "bytes_landed", "bytes_per_s")
 """What is kept of a staging report."""
 
@@ -74,7 +77,7 @@ def ranks_of(path: Path) -> list[dict[str, str]]:
 
 def copy_run(source: Path, target: Path, names: Mapping[str, str], energy: JobEnergy | None) -> None:
     """Copy what the page of a study needs of a run, with numbers for the names of nodes."""
-    target.mkdir(exist_ok=True)
+    begin_run_copy(target, MADE)
     for name in KEPT:
         if (source / name).exists():
             copy(source / name, target / name, names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from hpcbench.cli.main import main
 from hpcbench.study.collect import collect
 from hpcbench.study.convergence import read_statuses, report
 from hpcbench.study.definition import Study
-from hpcbench.study.folder import StudyFolder
+from hpcbench.study.folder import StudyFolder, held
 from staging.errors import InputError
+from tests.hpcbench.study.conftest import FakeLauncher, make
 from tests.hpcbench.study.test_page import made
 
 __all__ = ["made"]
@@ -28,6 +31,19 @@ def test_a_collected_study_is_the_same_study(made: tuple[Study, StudyFolder], tm
     assert sum(path.stat().st_size for path in copy.runs.rglob("*") if path.is_file()) < 16 * 6144
     report(copy)
     assert copy.table.read_text(encoding="utf-8") == folder.table.read_text(encoding="utf-8")
+
+
+def test_a_failed_run_that_was_retried_is_what_it_became(study: Study, tmp_path: Path) -> None:
+    one = replace(study, batch_sizes=(8,), optimizers=("sgd",), seeds=1)
+    folder, copy = StudyFolder(tmp_path / "study"), StudyFolder(tmp_path / "copy")
+    with held(folder):
+        folder.write(one.as_dict())
+    make(one, folder, FakeLauncher(lambda settings: math.nan))
+    collect(folder, copy.path)
+    assert [each.status for each in read_statuses(one, copy).values()] == ["failed"]
+    make(one, folder, FakeLauncher(lambda settings: 5.0), retry=True)
+    collect(folder, copy.path)
+    assert [each.status for each in read_statuses(one, copy).values()] == ["reached"]
 
 
 def test_a_copy_goes_into_a_folder_of_its_own(made: tuple[Study, StudyFolder], tmp_path: Path) -> None:

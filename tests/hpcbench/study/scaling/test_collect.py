@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder, held
@@ -136,6 +137,21 @@ def test_runs_that_are_not_done_stay_behind_and_a_copy_is_brought_up_to_date(tmp
     assert not copy.run("n0004-r1-i001").exists()
     summary.write_summary(whole)
     assert collect(STUDY, folder, copy.path) == 3
+
+
+def test_a_run_that_was_made_again_replaces_its_earlier_copy(tmp_path: Path) -> None:
+    folder, copy = make(STUDY, tmp_path / "mine"), StudyFolder(tmp_path / "copy")
+    again, copied = folder.run("n0002-r1-i001"), copy.run("n0002-r1-i001")
+    Attempts([Attempt(0.0, 10.0, 0, 5), Attempt(20.0, 50.0, 6, 25)]).write(again)
+    RunFolder(again).write_json("job-energy.json", {"joules": 500.0})
+    collect(STUDY, folder, copy.path)
+    of_before = ("attempts.json", "job-energy.json", "staging.json")
+    assert all((copied / name).exists() for name in of_before)
+    (copied / "notes.txt").write_text("somebody's own", encoding="utf-8")
+    for name in of_before:
+        (again / name).unlink()
+    collect(STUDY, folder, copy.path)
+    assert {path.name for path in copied.iterdir()} == {"mllog.txt", "ranks.csv", "summary.json", "notes.txt"}
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def numbered(runs: Sequence[Path]) -> dict[str, str]:
     """A number for the name of every node, the same in all runs; also for a machine that simulates nodes."""
     hosts: dict[str, None] = {}
     for path in runs:
-        hosts |= dict.fromkeys(str(row["node"]) for row in ranks_of(path))
+        # A rank that continued on another node names all its nodes.
+        hosts |= dict.fromkeys(node for row in ranks_of(path) for node in row["node"].split(", "))
         if (described := RunFolder(path).environment).exists():
             hosts[str(read_json(described).get("host") or "")] = None
     real = [name for name in hosts if name and not name.startswith("simulated node")]
@@ -87,7 +88,9 @@ def copy_run(source: Path, target: Path, names: Mapping[str, str], energy: JobEn
     if len(attempts) > 1:  # when the run was not at work
         Attempts([Attempt(each.started, each.ended, each.first_step, each.last_step, each.cause)
                   for each in attempts]).write(target)  # fmt: skip
-    RunFolder(target).write_ranks([{**row, "node": names.get(row["node"], row["node"])} for row in ranks_of(source)])
+    RunFolder(target).write_ranks(
+        [{key: without_names(value, names) for key, value in row.items()} for row in ranks_of(source)]
+    )
     if run.staging.exists():
         report = read_json(run.staging)
         write_atomic(target / run.staging.name, json.dumps({key: report[key] for key in STAGED}, indent=2) + "\n")

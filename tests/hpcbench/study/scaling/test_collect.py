@@ -14,7 +14,7 @@ from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder, held
-from hpcbench.study.scaling.collect import collect, without_names
+from hpcbench.study.scaling.collect import collect, ranks_of, without_names
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.report import Extras, report
 from hpcbench.study.scaling.run_matrix import all_runs
@@ -152,6 +152,20 @@ def test_a_run_that_was_made_again_replaces_its_earlier_copy(tmp_path: Path) -> 
         (again / name).unlink()
     collect(STUDY, folder, copy.path)
     assert {path.name for path in copied.iterdir()} == {"mllog.txt", "ranks.csv", "summary.json", "notes.txt"}
+
+
+def test_a_run_that_continued_on_another_node_names_neither(tmp_path: Path) -> None:
+    folder, copy = make(STUDY, tmp_path / "mine"), StudyFolder(tmp_path / "copy")
+    run = RunFolder(folder.run("n0002-r1-i001"))
+    run.write_ranks([row | {"node": f"{row['node']}, nid7"} for row in ranks_of(run.path)])
+    summary = run.read_summary()
+    run.write_summary(replace(summary, energy_note="not measured: nid0, nid7: no counter; nid1, nid7: no counter"))
+    collect(STUDY, folder, copy.path)
+    copied = RunFolder(copy.run("n0002-r1-i001"))
+    nodes = [node for row in ranks_of(copied.path) for node in row["node"].split(", ")]
+    assert len(set(nodes)) == 3
+    assert set(nodes) <= {f"node {number}" for number in range(len(NAMES) + 1)}
+    assert not [name for name, text in texts(copy).items() if "nid" in text]
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

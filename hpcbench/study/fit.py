@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -85,8 +86,13 @@ class EpochFit:
         """Number of distinct batch sizes."""
         return len(np.unique(self.batch_sizes))
 
+    @property
+    def delay(self) -> float:
+        """Mean epochs between meeting the target and the evaluation that ends the run: half of those between two."""
+        return median([run.up_to - run.above for run in self.runs if run.reached] or [0.0]) / 2
+
     def predict(self, batch_sizes: npt.ArrayLike) -> Floats:
-        """Mean epochs to target that the fit gives for other batch sizes."""
+        """Mean epochs that the fit gives for other batch sizes until the target is met; runs end ``delay`` later."""
         return self.e_min + self.slope * np.asarray(batch_sizes, dtype=np.float64)
 
     def band(self, batch_sizes: npt.ArrayLike) -> tuple[Floats, Floats]:

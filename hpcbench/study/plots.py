@@ -147,7 +147,8 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
         "Left: mean over the seeds that reached the target, with their standard deviation; dots are runs, hollow means "
         "that some missed it, a cross at the top that all did. "
         + (
-            "Thin dashed lines: fits of epochs(B) = E_min (1 + B / B_crit), for which missed targets count. "
+            "Thin dashed lines: fits of epochs(B) = E_min (1 + B / B_crit), for which missed targets count, and half "
+            "of the epochs between two evaluations: a run ends at the first one after it met the target. "
             if fits
             else ""
         )
@@ -169,13 +170,13 @@ def draw_spreads(axes: Axes, study: Study, rows: Sequence[Row], shift: float) ->
 
 
 def draw_fit(axes: Axes, fit: EpochFit, color: str) -> None:
-    """Draw the fitted line with its band, over the batches of its runs."""
+    """Draw the epochs at which runs end by the fit, with their band, over the batches of its runs."""
     if not math.isfinite(fit.e_min):
         return
     at = np.geomspace(fit.batch_sizes.min(), fit.batch_sizes.max(), 60)
     low, high = fit.band(at)
-    axes.plot(at, fit.predict(at), "--", color=color, linewidth=0.8, zorder=1.6)
-    axes.fill_between(at, low, high, color=color, alpha=0.08, linewidth=0)
+    axes.plot(at, fit.predict(at) + fit.delay, "--", color=color, linewidth=0.8, zorder=1.6)
+    axes.fill_between(at, low + fit.delay, high + fit.delay, color=color, alpha=0.08, linewidth=0)
 
 
 @style.styled

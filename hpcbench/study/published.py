@@ -131,7 +131,7 @@ def point_table() -> str:
     for application, title in APPLICATIONS.items():
         every, kept = latest(application, kept=False), latest(application, kept=True)
         for point in every.points:
-            fitted = float(every.fit.predict(point.batch_size)) + 0.5  # a run ends half an epoch before its evaluation
+            fitted = float(every.fit.predict(point.batch_size)) + every.fit.delay
             cells = [
                 title, str(point.batch_size), str(len(point.epochs)), f"{point.mean:.2f}",
                 units.percent(stdev(point.epochs) / point.mean), f"{fitted:.2f}",

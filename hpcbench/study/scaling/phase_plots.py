@@ -156,8 +156,8 @@ def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -
     left.set_ylabel(f"time to solution ({unit})")
     right.set_ylabel("node-hours of a training")
     caption = (
-        "Epochs to the target at the batch of each size, from the convergence study, times the samples of an epoch "
-        "over the measured throughput, with staging and start."
+        "Epochs to the evaluation that meets the target at the batch of each size, from the convergence study, times "
+        "the samples of an epoch over the measured throughput, with staging and start."
     )
     if not all(math.isnan(each.time_interval[0]) for each in everything):
         caption += (

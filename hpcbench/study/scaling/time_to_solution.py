@@ -1,7 +1,8 @@
 """Time and cost to solution: the throughput of a scaling study times the epochs of a convergence study.
 
 The study measures steps and not whole trainings, whose epochs depend on the batch alone (``hpcbench.study.fit``). One
-training takes epochs(B) passes over the training set, plus staging and start as measured.
+training takes epochs(B) passes over the training set until it meets the target, half of the epochs between two
+evaluations until it ends at one of them (``EpochFit.delay``), and staging and start as measured.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Solution:
     instances: int
     global_batch_size: int
     epochs: float
+    """Mean epochs to the evaluation that ends the training."""
     epochs_interval: Interval
-    """95 % interval of the mean epochs to target; like the other intervals, not-a-number if the study has none."""
+    """95 % interval of that; like the other intervals, not-a-number if the study has none."""
     time_s: float
     time_interval: Interval
     """From the fewest epochs of the interval at the fastest repeat to the most at the slowest: 95 % or more."""
@@ -78,8 +80,8 @@ def node_hours(row: PointResult, seconds: float) -> float:
 
 def _solution(row: PointResult, fit: EpochFit, train_samples: int, evaluations_per_epoch: float) -> Solution:
     batch = row.runs[0].global_batch_size
-    low, high = (float(end) for end in fit.band(batch))
-    epochs = float(fit.predict(batch))
+    low, high = (float(end) + fit.delay for end in fit.band(batch))
+    epochs = float(fit.predict(batch)) + fit.delay
 
     def seconds(number: float, of: PointResult) -> float:
         return run_s(of, number * train_samples, number * evaluations_per_epoch)

@@ -57,6 +57,22 @@ def test_a_run_is_its_epochs_and_what_comes_before_them() -> None:
     assert (found.nodes, found.global_batch_size, found.extrapolated) == (4, 128, False)
 
 
+@pytest.mark.parametrize("evaluations", [1, 4])
+def test_a_training_is_as_long_as_runs_that_end_at_evaluations(evaluations: int) -> None:
+    """Runs whose epochs to the target are known, ended at the next evaluation."""
+    draw, step, runs = np.random.default_rng(1), 1 / evaluations, []
+    for batch in BATCHES:
+        met = 4 * (1 + batch / 128) * np.exp(draw.normal(-(0.1**2) / 2, 0.1, 200))
+        ended = np.ceil(met / step) * step
+        runs += [EpochRun(batch, end - step, end) for end in ended.tolist()]
+    (found,) = solutions([row(1, 64, 100)], fit_epochs(runs), SAMPLES)
+    mean = 4 * (1 + 64 / 128) + step / 2
+    assert np.mean([run.up_to for run in runs if run.batch_size == 64]) == pytest.approx(mean, rel=0.02)
+    assert found.epochs == pytest.approx(mean, rel=0.01)
+    assert found.epochs_interval[0] < mean < found.epochs_interval[1]
+    assert found.time_s == pytest.approx(found.epochs * SAMPLES / 100)
+
+
 def test_cores_and_gpus_that_are_not_known_have_no_hours() -> None:
     (found,) = solutions([row(4, 128, 200)], exact(), SAMPLES)
     assert (found.core_hours, found.gpu_hours) == (None, None)

@@ -48,7 +48,8 @@ class RepeatResult:
     """Seconds for which one checkpoint held rank 0."""
     time_s: float | None = None
     """Seconds from run_start to the target; for several instances, from the first run_start to the last run_stop of
-    those that reached theirs (the rules' TTTa). Unset for a fixed number of steps, or if no instance reached it."""
+    those that reached theirs (the rules' TTTa). Unset for a fixed number of steps, if no instance reached it, and for
+    a single run that was resumed."""
     wall_s: float = 0.0
     """Seconds of the process, from its start to its end; the longest of all instances."""
     samples: int = 0

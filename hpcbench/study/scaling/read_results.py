@@ -188,10 +188,14 @@ def instances_that_count(
 
 
 def time_of(clocks: Sequence[InstanceClock], summaries: Sequence[Summary]) -> float | None:
-    """Seconds from the first run_start to the last run_stop; for a single run from its summary, ``None`` for no run."""
+    """Seconds from the first run_start to the last run_stop; for a single run from its summary, ``None`` for no run.
+
+    ``None``, too, for a single run that was stopped and resumed: its clock kept running. Of several instances, one that
+    was stopped for long has been pruned.
+    """
     if clocks:
         return span_s(clocks)
-    return summaries[0].time_to_solution_s if summaries else None
+    return summaries[0].time_to_solution_s if summaries and not summaries[0].resumed else None
 
 
 def step_seconds(each: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -167,7 +167,11 @@ def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:
     resumed = sum(s.resumed > 0 for s in summaries)
     if resumed:
         number = "1 run was" if resumed == 1 else f"{resumed} runs were"
-        found.append(f"{number} interrupted and resumed; the figures are over all attempts, without the gaps.")
+        text = f"{number} interrupted and resumed; the figures are over all attempts, without the gaps"
+        if study.steps is None:
+            alone = " that trained alone" if study.mode == "throughput" else ""
+            text += f". The clock goes on in a gap, so the time of such a run{alone} is left out"
+        found.append(f"{text}.")
     devices = sorted({s.device for s in summaries})
     if len(devices) > 1:
         found.append(f"The runs were on different devices: {', '.join(devices)}.")

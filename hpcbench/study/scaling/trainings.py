@@ -46,7 +46,7 @@ def trainings(
     lengths: dict[Size, Training] = {}
     for variant, members in rows.items():
         config = configs[variant].train
-        measured = to_target and all(row.middle("time_s") is not None for row in members)
+        measured = to_target and all(row.middle("samples_per_model") is not None for row in members)
         by_study = {each.nodes: each.epochs for each in found.get(variant, ())}
         for row in members:
             in_epoch = row.train_samples

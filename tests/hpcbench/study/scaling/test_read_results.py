@@ -210,6 +210,9 @@ def test_the_time_of_instances_is_from_the_first_start_to_the_last_stop(tmp_path
     assert found.models_per_minute == pytest.approx(3 / 57.5 * 60)
     assert found.together == pytest.approx(3 * 42 / (52 + 46 + 54.5))
     assert read_repeat(paths[:1], timed=True).time_s == 60.0, "of one it is that of its summary"
+    write_run(tmp_path / "stopped", resumed=1, gaps_s=3600.0, time_to_solution_s=3660.0)
+    stopped = read_repeat([tmp_path / "stopped"], timed=True)
+    assert (stopped.time_s, stopped.models) == (None, 1), "the clock kept running while it was stopped"
     steps = read_repeat(paths, timed=False)
     assert (steps.time_s, steps.models, steps.models_per_minute) == (None, 0, None), "a number of steps is no target"
     write_run(paths[2], clock_ms=clocks[2], hosts=("nid2",), status="target_not_reached", epochs_to_target=None,

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult, by_variant
 from hpcbench.study.scaling.proposal import Campaign
-from hpcbench.study.scaling.report import Extras, config_of, report, too_few_models
+from hpcbench.study.scaling.report import Extras, config_of, notes, report, too_few_models
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.time_to_solution import Solution
 from hpcbench.study.scaling.trainings import CONVERGENCE, MEASURED, Training, trainings
@@ -107,6 +108,18 @@ def test_a_variant_that_missed_its_target_does_not_take_the_trainings_of_another
     one, two = lengths(rows, {}, to_target=True)
     assert one == Training(3, 300, 3, MEASURED)
     assert two.basis.endswith("an upper bound")
+
+
+def test_a_resumed_run_has_the_samples_of_its_training_but_no_time() -> None:
+    resumed = row(1, "a", 100, samples_per_model=300)
+    assert lengths([resumed], {}, to_target=True) == [Training(3, 300, 3, MEASURED)]
+    summaries = [Summary("cosmoflow", "t", "smoke", resumed=number) for number in (0, 1)]
+    said = "1 run was interrupted and resumed; the figures are over all attempts, without the gaps."
+    assert notes(STUDY, summaries) == [said]
+    left_out = " The clock goes on in a gap, so the time of such a run is left out."
+    assert notes(replace(STUDY, steps=None), summaries) == [said + left_out]
+    alone = left_out.replace("run is", "run that trained alone is")
+    assert notes(replace(STUDY, steps=None, mode="throughput"), summaries) == [said + alone]
 
 
 def test_the_training_of_instances_is_that_of_a_model() -> None:

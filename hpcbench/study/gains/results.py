@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from statistics import fmean, median, stdev
 
 from hpcbench.phase_names import STEP_PARTS
@@ -24,6 +25,12 @@ from staging.errors import DataError
 
 CLEAR_PART = 0.05
 """A part of a step has changed if it clearly differs, by at least this share of the baseline's step."""
+MOST_BLOCKS = 2.0
+"""Starts further apart than this many times what all runs of a repeat take do not belong to runs that follow one
+another, so the machine may have changed in between."""
+LEAST_APART_S = 60.0
+"""Runs that start within this time belong together, however short they are."""
+APART = "measured apart"
 Trajectory = tuple[tuple[str, ...], bytes]
 
 
@@ -42,6 +49,10 @@ class Outcome:
     """Quality at the last step."""
     trajectory: Trajectory | None = None
     """Losses and qualities to the last bit."""
+    started_s: float | None = None
+    """When the run started, in seconds since 1970; unset in files of other versions."""
+    wall_s: float = 0.0
+    """Seconds of the process."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,8 @@ class OptionResult:
     """Step time over the baseline's, repeat by repeat."""
     changed_s: Mapping[str, float] = field(default_factory=dict)
     """The parts of a step that changed, by how many seconds."""
+    apart: int = 0
+    """Repeats that are in no figure of time beside the baseline, since they did not run beside it."""
 
     def values(self, name: str) -> list[float]:
         """The figure ``name`` of every run that has it."""
@@ -108,7 +121,7 @@ class OptionResult:
         if self.changes_quality and self.quality is not None and self.quality.worse:
             return "worse quality"
         if self.ratio is None:
-            return "too few runs"
+            return APART if self.apart else "too few runs"
         if self.ratio.p > LEVEL:
             return "no difference seen"
         return "faster" if self.ratio.ratio < 1 else "slower"
@@ -201,13 +214,25 @@ def read_outcome(folder: StudyFolder, run: PlannedRun, summary: Summary) -> Outc
     steps = parts_of_steps(ranks)
     return Outcome(
         run.repeat, float(steps["wall"].mean()), step_seconds(steps), summary.phases_s["init"],
-        summary.metrics.get(summary.metric), trajectory(RunFolder(path).read_epochs()),
+        summary.metrics.get(summary.metric), trajectory(RunFolder(path).read_epochs()), started_s(summary),
+        summary.wall_s,
     )  # fmt: skip
+
+
+def started_s(summary: Summary) -> float | None:
+    """When a run started, in seconds since 1970; ``None`` if its summary does not say."""
+    try:
+        return datetime.fromisoformat(summary.started).timestamp()
+    except ValueError:
+        return None
 
 
 def compared(options: Sequence[OptionResult], baseline: OptionResult, direction: str) -> list[OptionResult]:
     """The options beside the baseline, with p-values for all of them together."""
-    each = [beside(option, baseline, direction) for option in options]
+    blocks_s: dict[int, float] = {}
+    for run in (run for one in (baseline, *options) for run in one.runs):
+        blocks_s[run.repeat] = blocks_s.get(run.repeat, 0.0) + run.wall_s
+    each = [beside(option, baseline, blocks_s, direction) for option in options]
     times = iter(holm_p([one.ratio.p for one in each if one.ratio is not None]))
     qualities = iter(holm_p([one.quality.p for one in each if one.quality is not None]))
     return [
@@ -219,11 +244,12 @@ def compared(options: Sequence[OptionResult], baseline: OptionResult, direction:
     ]  # fmt: skip
 
 
-def beside(option: OptionResult, baseline: OptionResult, direction: str) -> OptionResult:
-    """One option beside the baseline."""
+def beside(option: OptionResult, baseline: OptionResult, blocks_s: Mapping[int, float], direction: str) -> OptionResult:
+    """One option beside the baseline; all runs of each repeat take ``blocks_s``."""
     own, plain = ({run.repeat: run for run in each.runs} for each in (option, baseline))
     both = [(own[repeat], plain[repeat]) for repeat in sorted(own.keys() & plain.keys())]
-    timed = [(a.step_s, b.step_s, a, b) for a, b in both if a.step_s is not None and b.step_s is not None]
+    measured = [(a.step_s, b.step_s, a, b) for a, b in both if a.step_s is not None and b.step_s is not None]
+    timed = [each for each in measured if not are_apart(*each[2:], blocks_s[each[2].repeat])]
     same = bool(both) and all(a.trajectory is not None and a.trajectory == b.trajectory for a, b in both)
     test = None if same else quality_test(
         [run.quality for run in option.runs], [run.quality for run in baseline.runs], direction
@@ -231,8 +257,15 @@ def beside(option: OptionResult, baseline: OptionResult, direction: str) -> Opti
     return replace(
         option, ratio=step_ratio([each[0] for each in timed], [each[1] for each in timed]), same_training=same,
         quality=test, repeat_ratios=tuple(each[0] / each[1] for each in timed),
-        changed_s=changed_parts([(a, b) for _, _, a, b in timed]),
+        changed_s=changed_parts([(a, b) for _, _, a, b in timed]), apart=len(measured) - len(timed),
     )  # fmt: skip
+
+
+def are_apart(one: Outcome, other: Outcome, block_s: float) -> bool:
+    """Whether runs of a repeat that takes ``block_s`` started too far apart to have followed one another."""
+    if one.started_s is None or other.started_s is None:
+        return False
+    return abs(one.started_s - other.started_s) > max(LEAST_APART_S, MOST_BLOCKS * block_s)
 
 
 def changed_parts(pairs: Sequence[tuple[Outcome, Outcome]]) -> dict[str, float]:

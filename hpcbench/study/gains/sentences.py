@@ -9,7 +9,7 @@ from hpcbench.results.units import counted
 from hpcbench.study.epoch_comparison import LEVEL
 from hpcbench.study.gains.definition import Gains
 from hpcbench.study.gains.quality_comparison import seeds_needed
-from hpcbench.study.gains.results import OptionResult, Results
+from hpcbench.study.gains.results import APART, MOST_BLOCKS, OptionResult, Results
 from hpcbench.study.gains.step_ratio import StepRatio
 from hpcbench.study.series_comparison import p_words
 
@@ -51,7 +51,7 @@ def findings(found: Results, metric: str) -> list[str]:
     said = []
     if found.together is not None and found.together.ratio is not None:
         said.append(f"{capital(found.together.option.label)}: {ratio_sentence(found.together, metric)}")
-    elif not any(each.left for each in found.options):
+    elif not any(each.left or each.verdict == APART for each in found.options):
         helped = [each for each in found.options if each.verdict == "faster"]
         said.append(
             "Fewer than two options of different kinds helped, so that none were tried together."
@@ -64,6 +64,9 @@ def findings(found: Results, metric: str) -> list[str]:
     unseen = [each.option.label for each in found.options if each.verdict == "no difference seen"]
     if unseen:
         said.append(f"No difference in time is seen with {', '.join(unseen)}.")
+    apart = [each.option.label for each in found.options if each.verdict == APART]
+    if apart:
+        said.append(f"No time is compared of {', '.join(apart)}, which did not run beside the baseline.")
     return said or ["Too few runs are done to say."]
 
 
@@ -116,6 +119,11 @@ def notes(study: Gains, found: Results, warmup_steps: int) -> list[str]:
             f"{counted(study.repeats, 'repeat')} cannot show a difference in quality of one of "
             f"{counted(found.tested, 'option')}; {needed} could (--repeats {needed})."
         )
+    said += [
+        f"{each.option.label}: {each.apart} of {len(each.runs)} runs began more than {MOST_BLOCKS:g} lengths of a "
+        "repeat before or after its baseline, so their times are not compared; more --repeats measure both together."
+        for each in (*found.options, *both(found)) if each.apart
+    ]  # fmt: skip
     if any(each.option.ranks for each in found.options):
         said.append("Where the number of ranks changes, so does the batch of a rank, which batch norm sees.")
     said += [f"{each.option.label}: {counted(each.diverged, 'run')} of {len(each.runs)} diverged."

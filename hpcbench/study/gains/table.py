@@ -10,7 +10,7 @@ from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import units
 from hpcbench.results.plots import metric_label
 from hpcbench.results.tables import table
-from hpcbench.study.gains.results import OptionResult, Results
+from hpcbench.study.gains.results import APART, OptionResult, Results
 from hpcbench.study.gains.sentences import both, label
 from hpcbench.study.series_comparison import p_words
 
@@ -36,7 +36,7 @@ LEFT = ("verdict", "beside the baseline")
 """Columns that hold words."""
 
 
-SHORT = {"no difference seen": "none seen"}
+SHORT = {"no difference seen": "none seen", APART: "apart"}
 """Verdicts that a narrow column shows in fewer words."""
 
 

@@ -7,15 +7,18 @@ import math
 import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.results.run_folder import RunFolder
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.gains.definition import Gains, grow
 from hpcbench.study.gains.results import Results, read_results
+from hpcbench.study.gains.sentences import findings, notes
 from hpcbench.study.gains.study import read_statuses, status_text
 from staging.errors import DataError, InputError
 from tests.hpcbench.study.gains.conftest import FakeLauncher, Run, gains, make
@@ -171,6 +174,37 @@ def test_a_study_that_was_cut_off_goes_on_and_grows(folder: StudyFolder) -> None
     assert len(launcher.started) == 3 + 3 + 1 + 3
 
 
+def start(folder: StudyFolder, day: int, repeat: int, *options: str) -> None:
+    """Let the runs of these options follow one another in a repeat, 100 seconds each; a repeat begins every hour."""
+    for place, name in enumerate(options):
+        run = RunFolder(folder.run(f"{name}-r{repeat}"))
+        at = f"2026-03-{day:02d}T{repeat:02d}:{100 * place // 60:02d}:{100 * place % 60:02d}+00:00"
+        run.write_summary(replace(run.read_summary(), started=at, wall_s=100.0))
+
+
+def test_options_of_another_day_are_not_compared_with_the_baseline(folder: StudyFolder) -> None:
+    study = gains(only=["bf16"], repeats=3)
+    make(study, folder, FakeLauncher(machine))
+    study = grow(study, gains(only=["bf16", "fused", "overlap"], repeats=3), folder.path)
+    make(study, folder, FakeLauncher(machine))
+    for repeat in (1, 2, 3):
+        start(folder, 1, repeat, "baseline", "bf16")
+        start(folder, 2, repeat, "fused", "overlap")
+    found = results(study, folder)
+    assert verdicts(found) == {"bf16": "faster", "fused": "measured apart", "overlap": "measured apart"}
+    assert [(each.apart, each.repeat_ratios, each.changed_s) for each in found.options[1:]] == [(3, (), {})] * 2
+    said = "No time is compared of fused optimizer, overlap, which did not run beside the baseline."
+    assert findings(found, "mae")[-1] == said
+    assert [line for line in notes(study, found, 5) if line.startswith("fused optimizer: 3 of 3 runs began more than")]
+    study = grow(study, gains(only=["bf16", "fused", "overlap"], repeats=6), folder.path)
+    make(study, folder, FakeLauncher(machine))
+    for repeat in (4, 5, 6):
+        start(folder, 3, repeat, "overlap", "fused", "baseline", "bf16")
+    found = results(study, folder)
+    assert set(verdicts(found).values()) == {"faster"}
+    assert [each.ratio and each.ratio.repeats for each in found.options] == [6, 3, 3]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -256,7 +290,5 @@ def test_options_of_scaling_pages_are_refused(folder: StudyFolder, capsys: pytes
 def test_two_repeats_say_that_they_cannot_show_a_quality(folder: StudyFolder) -> None:
     study = gains(only=["bf16", "fp16"], repeats=2)
     make(study, folder, FakeLauncher(machine))
-    from hpcbench.study.gains.sentences import notes
-
     found: Sequence[str] = notes(study, results(study, folder), 5)
     assert "2 repeats cannot show a difference in quality of one of 2 options; 5 could (--repeats 5)." in found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import struct
 import tarfile
 from pathlib import Path
@@ -173,3 +174,14 @@ TRANSFORMS = {
 """The transform for each source."""
 EXCLUSIONS = {"plain": ("auto", "extra/*")}
 """Which files of a source the transform leaves as they are."""
+
+
+def pack(path: Path, members: dict[str, bytes], time_s: int) -> None:
+    """Write an archive whose modification time is ``time_s``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    os.utime(path, (time_s, time_s))

@@ -15,6 +15,7 @@ from hpcbench.batch.preemption import was_preempted
 from hpcbench.results.attempts import FILE, Attempts
 from hpcbench.results.checkpoint_files import NAME, complete, marker
 from hpcbench.results.run_folder import CRASH, RunFolder
+from hpcbench.results.summary import Summary
 
 STOPPING = ("SIGUSR1", "SIGTERM")
 """Signals with which schedulers stop a run; people send the others."""
@@ -141,6 +142,11 @@ def is_of_attempt(path: Path, job_folder: Path, *, earlier: int = 0) -> bool:
     start = stem(job_folder, hold.number - earlier).with_suffix(".json")
     # Both times are from the filesystem's clock, which may differ from this machine's.
     return start.exists() and path.stat().st_mtime >= start.stat().st_mtime
+
+
+def is_left_behind(summary: Summary, path: Path, job_folder: Path) -> bool:
+    """Whether the summary of the run in ``path`` only says how an earlier attempt of its job was interrupted."""
+    return summary.status == "aborted" and not is_of_attempt(RunFolder(path).summary, job_folder)
 
 
 def lost_steps(path: Path) -> str:

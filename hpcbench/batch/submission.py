@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hpcbench.batch.continuation import is_left_behind
 from hpcbench.batch.failure_reason import failure_reason, newest_log, read_job_log
 from hpcbench.batch.holds import continuation, newest_hold, write_continuation
 from hpcbench.batch.job import Job
@@ -29,6 +30,7 @@ from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.script import job_script
 from hpcbench.batch.site import Site
 from hpcbench.results.run_folder import RunFolder, write_atomic
+from hpcbench.results.summary import Summary
 from staging.atomic import make_folder, sync_file, sync_folder, take_name
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
@@ -252,23 +254,35 @@ def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:
             return JobStatus("lost", f"the scheduler no longer knows it, and {error}")
     if status.state not in ("failed", "done"):
         return status
-    if not RunFolder(path).summary.exists():
-        said = failure_reason(read_job_log(path)) if status.state == "failed" else ""
-        return replace(status, reason=said or status.reason)
     try:
-        found = by_folder(path)
+        summary = current_summary(path)
     except DataError:
         return status
+    if summary is None:
+        said = failure_reason(read_job_log(path)) if status.state == "failed" else ""
+        return replace(status, reason=said or status.reason)
+    found = by_summary(summary)
     return replace(found, source=status.source) if found.reason or found.state == "done" else status
 
 
 def by_folder(path: Path) -> JobStatus:
     """The status according to the files that the run left."""
-    folder = RunFolder(path)
-    if not folder.summary.exists():
+    summary = current_summary(path)
+    if summary is None:
         said = failure_reason(read_job_log(path))
         return JobStatus("lost", said or "the scheduler no longer knows it, and the run left no summary")
-    summary = folder.read_summary()
+    return by_summary(summary)
+
+
+def current_summary(path: Path) -> Summary | None:
+    """The summary of a run, unless it has none, or only one that an earlier attempt left. Raises ``DataError``."""
+    folder = RunFolder(path)
+    summary = folder.read_summary() if folder.summary.exists() else None
+    return None if summary is None or is_left_behind(summary, path, path) else summary
+
+
+def by_summary(summary: Summary) -> JobStatus:
+    """The status according to the summary of the run."""
     if summary.status == "success":
         return JobStatus("done", "", "run folder")
     if summary.status == "target_not_reached":

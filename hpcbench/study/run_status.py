@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from hpcbench.batch.continuation import is_left_behind
 from hpcbench.batch.failure_reason import failure_reason, read_job_log
 from hpcbench.batch.job_record import JobHandle, is_unused
 from hpcbench.batch.scheduler import JobStatus
@@ -130,15 +131,22 @@ def judged(path: Path, job: JobHandle, answer: JobStatus) -> RunStatus:
     if job.folder == path:
         if answer.state in ("waiting", "running", "unknown"):
             return RunStatus(answer.state, answer.reason)
-        without_words = state.status == "interrupted" and state.summary is None
-        return RunStatus("failed", why(path, answer)) if without_words else state
+        return RunStatus("failed", why(path, answer)) if is_without_words(state, path, job) else state
     if state.final and (state.summary is None or state.summary.complete or not alive):
         return replace(state, claimed=alive)
     if answer.state in ("waiting", "unknown"):
         return RunStatus(answer.state, answer.reason)
     if answer.state == "running":
         return RunStatus("waiting", TURN) if state.status == "absent" else RunStatus("running")
-    return state if state.summary is not None else replace(state, reason=why(job.folder, answer))
+    told = state.summary is not None and not is_left_behind(state.summary, path, job.folder)
+    return state if told else replace(state, reason=why(job.folder, answer))
+
+
+def is_without_words(state: RunStatus, path: Path, job: JobHandle) -> bool:
+    """Whether the newest attempt of a run's own job was killed before it could say why the run ended."""
+    if state.summary is None:
+        return state.status == "interrupted"
+    return is_left_behind(state.summary, path, job.folder)
 
 
 def why(path: Path, answer: JobStatus) -> str:

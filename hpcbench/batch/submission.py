@@ -42,6 +42,9 @@ SETTLED_S = 300
 MOST_IDS = 500
 """Most jobs in one query, since the length of a command line is limited."""
 
+READABLE = {"SLURM_TIME_FORMAT": "standard"}
+"""In the environment of a scheduler's commands, so that they print times as they are read here."""
+
 
 class UnansweredError(InputError):
     """Raised if it is not known whether a job is in the queue; nothing was removed."""
@@ -310,7 +313,7 @@ def ask(command: Sequence[str], folder: Path | None = None, text: str = "") -> R
     try:
         done = subprocess.run(
             command, cwd=folder, input=text, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
-            check=False,
+            check=False, env=os.environ | READABLE,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return Reply(None, "", f"no answer within {LIMIT_S} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,32 @@ def test_attempts_that_ended_are_known_and_killed_ones_as_far_as_anybody_knows(
     begun(tmp_path, 3, 4.0, 4.5)
     assert used(tmp_path).attempts[1].at_least, "the accounting has another start of the job"
     assert used(tmp_path).total == 4.0
+
+
+@pytest.mark.parametrize("own", ["relative", "%s", "%d.%m.%y %T", "standard"])
+def test_the_accounting_is_read_whatever_format_of_times_the_user_prefers(
+    own: str, programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``sacct`` obeys ``SLURM_TIME_FORMAT``."""
+    programs("sacct", "")
+    (programs.folder / "sacct").write_text(
+        """#!/bin/bash
+        case $SLURM_TIME_FORMAT in
+        relative) echo '22:13:20|3600' ;;
+        %s) echo '1700000000|3600' ;;
+        standard) echo '2023-11-14T22:13:20|3600' ;;
+        *) echo '14.11.23 22:13:20|3600' ;;
+        esac
+        """
+    )
+    monkeypatch.setenv("SLURM_TIME_FORMAT", own)
+    begun(tmp_path, 1, 0.0, None)
+    assert used(tmp_path).words == "2.00"
+
+
+@pytest.mark.parametrize("start", ["22:13:20", "1700000000", "Unknown", "Tue T 14:00", "2023-14-11T22:13:20"])
+def test_a_start_in_no_known_format_is_no_start(start: str) -> None:
+    assert SCHEDULERS["slurm"].elapsed_s("17", lambda command: Reply(0, f"{start}|3600\n")) == []
 
 
 def test_an_attempt_that_runs_lasts_until_this_moment(accounts: list[Reply], tmp_path: Path) -> None:

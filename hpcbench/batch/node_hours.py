@@ -88,7 +88,7 @@ def used(folder: Path, *, running: bool = False, ask_scheduler: bool = True) -> 
             end = time.time()
         seconds, at_least = (None, False) if end is None else (max(0.0, end - hold.began), False)
         if seconds is None and ask_scheduler:
-            seconds = accounted_s(hold)
+            seconds = accounted_s(hold, last=all(hold.job_id != later.job_id for later in holds[place + 1 :]))
         if seconds is None:
             seconds, at_least = trained_s(folder, hold, following), True
         found.append(Used(hold.attempt, hold.job_id, hold.nodes, hold.began, seconds, at_least))
@@ -101,13 +101,16 @@ def trained_s(folder: Path, hold: Hold, following: float) -> float | None:
     return max(ends) - hold.began if ends else None
 
 
-def accounted_s(hold: Hold) -> float | None:
-    """Seconds that an attempt lasted by the scheduler's accounting; ``None`` if it does not say."""
+def accounted_s(hold: Hold, *, last: bool) -> float | None:
+    """Seconds that an attempt lasted by the scheduler's accounting; ``None`` if it does not say.
+
+    Where the accounting does not give the start, it means that of the ``last`` attempt with this job id.
+    """
     try:
         starts = find_scheduler(hold.scheduler).elapsed_s(hold.job_id, ask)
     except UnreachableError:
         return None
-    near = [seconds for began, seconds in starts if began is None or abs(began - hold.began) <= NEAR_S]
+    near = [seconds for began, seconds in starts if (last if began is None else abs(began - hold.began) <= NEAR_S)]
     return near[-1] if near else None
 
 

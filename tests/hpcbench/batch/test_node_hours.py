@@ -76,6 +76,24 @@ def test_a_start_in_no_known_format_is_no_start(start: str) -> None:
     assert SCHEDULERS["slurm"].elapsed_s("17", lambda command: Reply(0, f"{start}|3600\n")) == []
 
 
+@pytest.mark.parametrize("name", ["pbs", "lsf"])
+def test_a_job_that_was_started_again_under_its_number_counts_each_start_by_itself(
+    name: str, accounts: list[Reply], tmp_path: Path
+) -> None:
+    """The scheduler tells only how long the last start lasted; a node ended the first one after five hours."""
+    accounts.append(Reply(0, ELAPSED[name]))
+    for number, began in ((1, 0.0), (2, 6.0)):
+        write_hold(tmp_path, Hold("17", 1, name, "", 4, 0, f"node{number}", BEGAN + began * HOUR), number)
+    first, second = used(tmp_path).attempts
+    assert (first.seconds, first.at_least) == (None, True)
+    assert (second.seconds, second.at_least) == (3723.0, False)
+    Attempts([Attempt(BEGAN, BEGAN + 4.9 * HOUR, 0, 9)]).write(tmp_path)
+    first = used(tmp_path).attempts[0]
+    assert first.at_least
+    assert first.node_hours == pytest.approx(4 * 4.9)
+    assert used(tmp_path).words == "at least 23.7"
+
+
 def test_an_attempt_that_runs_lasts_until_this_moment(accounts: list[Reply], tmp_path: Path) -> None:
     begun(tmp_path, 1, 0.0, None)
     hours = used(tmp_path, running=True)

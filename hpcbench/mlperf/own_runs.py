@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
+from hpcbench.config.read_yaml import read_yaml
 from hpcbench.mlperf.find_logs import LogPlace
-from hpcbench.mlperf.read_log import read_log
+from hpcbench.mlperf.read_log import read_log, set_rates
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
@@ -17,8 +20,33 @@ def read_own_run(place: LogPlace) -> RunRecord:
     if not folder.summary.exists():
         record.reason = record.reason or "the run has not ended"
         return record
-    use_summary(record, folder.read_summary())
+    summary = folder.read_summary()
+    if summary.resumed:
+        use_epochs(record, folder)
+    use_summary(record, summary)
     return record
+
+
+def use_epochs(record: RunRecord, folder: RunFolder) -> None:
+    """Take the seconds of training and evaluation from ``epochs.csv``, and the rates with them.
+
+    The log of a run that was resumed within an epoch has either the time in the queue in that epoch, or only its
+    training since. The table has the training of all attempts. Where the dataset was staged meanwhile, only the log
+    tells the two apart. Raises ``DataError``.
+    """
+    staging = read_yaml(folder.config).get("staging")
+    if isinstance(staging, dict) and staging.get("overlap"):
+        record.notes.append("it staged while it trained: an epoch within which it was resumed is as in its log")
+        return
+    if not folder.epochs.exists():
+        return
+    table = folder.read_epochs()
+    epochs = table["train_s"].groupby(table["epoch"].map(math.ceil)).sum()
+    record.epochs_s, record.evaluations_s = epochs.tolist(), table["eval_s"].tolist()
+    if record.time_to_train_s is not None:
+        known = (record.staging_s or 0.0) + sum(record.epochs_s) + sum(record.evaluations_s)
+        record.rest_s = record.time_to_train_s - known
+    set_rates(record)
 
 
 def use_summary(record: RunRecord, summary: Summary) -> None:

@@ -187,7 +187,12 @@ def set_phases(record: RunRecord, events: Sequence[Event]) -> None:
     record.start_unix_s, record.time_to_train_s = phases.start_unix_s, phases.time_to_train_s
     record.init_s, record.staging_s, record.staging_before_s = phases.init_s, phases.staging_s, phases.staging_before_s
     record.epochs_s, record.evaluations_s, record.rest_s = phases.epochs_s, phases.evaluations_s, phases.rest_s
-    epochs = phases.epochs_s[1:] or phases.epochs_s
+    set_rates(record)
+
+
+def set_rates(record: RunRecord) -> None:
+    """Set the rates, from the seconds of epochs."""
+    epochs = record.epochs_s[1:] or record.epochs_s
     middle = statistics.median(epochs) if epochs else 0.0
     if record.train_samples and middle > 0:
         record.samples_per_s = record.train_samples / middle

@@ -81,9 +81,15 @@ class RunRecord:
     )
     epochs_s: list[float] = field(
         default_factory=list,
-        metadata=source("epoch_start to epoch_stop of each epoch, without evaluation and staging", "s"),
+        metadata=source(
+            "epoch_start to epoch_stop of each epoch, without evaluation and staging; of resumed own runs, epochs.csv",
+            "s",
+        ),
     )
-    evaluations_s: list[float] = field(default_factory=list, metadata=source("each eval_start to eval_stop", "s"))
+    evaluations_s: list[float] = field(
+        default_factory=list,
+        metadata=source("each eval_start to eval_stop; of resumed own runs, epochs.csv", "s"),
+    )
     rest_s: float | None = field(
         default=None, metadata=source("time_to_train_s without staging_s, epochs_s and evaluations_s", "s")
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from hpcbench.analysis.run_seconds import seconds_of
 from hpcbench.cli.main import main
 from hpcbench.mlperf.find_logs import find_runs
 from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.train.loop import Trainer
 
 FAST = ("--train.baselines", "false", "--parallel.threads", "1", "--train.local_batch_size", "4", "--seed", "5")
 
@@ -54,6 +58,37 @@ def test_an_epoch_with_two_evaluations_has_all_its_training(small_cosmos: Path, 
     assert len(found.epochs_s) == 2
     assert sum(found.epochs_s) == pytest.approx(folder.read_epochs()["train_s"].sum(), abs=0.1)
     assert found.samples_per_s == folder.read_summary().warm_samples_per_s is not None
+
+
+@pytest.mark.parametrize("evaluations", [1, 2])
+def test_a_run_that_was_resumed_within_an_epoch_has_the_training_of_all_attempts_and_no_time_in_the_queue(
+    evaluations: int, small_cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two evaluations it is interrupted between them, so that the log keeps the start of the epoch."""
+    queue_s, steps, finish_step = 3.0, [0], Trainer.finish_step
+
+    def interrupted(trainer: Trainer, samples: int) -> None:
+        finish_step(trainer, samples)
+        time.sleep(0.05)
+        steps[0] += 1
+        if steps[0] == trainer.data.steps_per_epoch * 2 - 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "finish_step", interrupted)
+    settings = ("--train.evaluations_per_epoch", str(evaluations), "--train.max_epochs", "3", "--train.target", "1e-9")
+    assert trained(small_cosmos, tmp_path / "run", *settings) == 128 + signal.SIGTERM
+    time.sleep(queue_s)
+    assert trained(small_cosmos, tmp_path / "run", "--resume") == 3
+    (found,), table = read_runs(find_runs([tmp_path])), RunFolder.open(tmp_path / "run").read_epochs()
+    assert [len(found.epochs_s), len(found.evaluations_s)] == [3, 3 * evaluations]
+    assert sum(found.epochs_s) == pytest.approx(table["train_s"].sum())
+    assert sum(found.evaluations_s) == pytest.approx(table["eval_s"].sum())
+    assert min(found.epochs_s) > 0.05 * steps[0] / 3 - 0.01, "each epoch has all its steps"
+    parts = seconds_of(found)
+    assert parts is not None
+    assert parts.rest > queue_s
+    assert parts.total == pytest.approx(found.time_to_train_s)
+    assert found.rest_s == pytest.approx(parts.rest)
 
 
 def test_a_run_that_was_resumed_and_missed_its_target(runs: dict[str, RunRecord]) -> None:

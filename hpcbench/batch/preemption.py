@@ -6,6 +6,8 @@ import re
 import subprocess
 from collections.abc import Mapping
 
+RECORD_VARIABLE = "HPCBENCH_JOB_RECORD"
+"""Has the answer of ``scontrol`` where a job's script asks on its node for a command in an image, which lacks it."""
 PREEMPTED = re.compile(r"\bJobState=PREEMPTED\b|\bPreemptTime=\d")
 """In the answer of ``scontrol``; ``PreemptTime`` is ``None`` for a job that continues."""
 OVER_TIME = re.compile(r"\bJobState=TIMEOUT\b|\bReason=TimeLimit\b")
@@ -41,6 +43,8 @@ def was_requeued(environ: Mapping[str, str], limit_s: float = 10.0) -> bool:
 
 def job_record(environ: Mapping[str, str], limit_s: float) -> str:
     """What the controller says about the job of this environment, in one line; empty if it says nothing."""
+    if RECORD_VARIABLE in environ:
+        return environ[RECORD_VARIABLE]
     job = environ.get("SLURM_JOB_ID", "")
     if not job:
         return ""

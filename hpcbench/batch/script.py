@@ -32,6 +32,7 @@ from pathlib import PurePath
 from hpcbench import __version__
 from hpcbench.batch.job import Job
 from hpcbench.batch.launchers import LAUNCHERS
+from hpcbench.batch.preemption import RECORD_VARIABLE
 from hpcbench.batch.scheduler import Scheduler
 from hpcbench.batch.shell_quoting import clock, expanded, quoted
 from hpcbench.batch.site import Site
@@ -43,6 +44,9 @@ PAUSES_S = (0, 5, 20, 60, 120)
 """Pauses before each try to queue an interrupted job again: a controller that restarts is away for a minute or two."""
 START_S = 30
 """Seconds by which a job's time may have begun before its script, whose own clock tells when the limit is reached."""
+
+ASK_HERE = f"""export {RECORD_VARIABLE}; {RECORD_VARIABLE}=$(timeout 10 scontrol show job -o "$job_id") || true"""
+"""Asks Slurm on the node of the script, for a command in an image that does not have Slurm."""
 
 
 def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
@@ -223,6 +227,7 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
         "}",
         "interrupted() {",
         "    asked=$cancelled",
+        *([f"    {ASK_HERE}"] if job.image and scheduler.WARNS else []),
         '    "${hpcbench[@]}" jobs --interrupted $asked --hold "$hold" "$run"',
         "}",
         f'if [ "$status" -ne 0 ] && [ "$attempt" -lt {job.attempts} ] && interrupted; then',

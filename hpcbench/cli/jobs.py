@@ -164,14 +164,16 @@ def say_interruption(folder: Path, cancelled: bool, hold: Path | None) -> int:
     """Tell a job's script whether to continue the run; if so, the hold hands over before the next attempt is queued."""
     from hpcbench.batch.continuation import interruption
     from hpcbench.batch.holds import announce_continuation, newest_hold
-    from hpcbench.batch.preemption import reached_time_limit, was_requeued
+    from hpcbench.batch.preemption import RECORD_VARIABLE, reached_time_limit, was_preempted, was_requeued
     from hpcbench.batch.warning_time import too_short
 
     if cancelled and was_requeued(os.environ):
         print("hpcbench: Slurm has queued the job again; its next attempt continues the run", flush=True)
         return 1
     over_time = cancelled and reached_time_limit(os.environ)
-    is_interrupted, why = interruption(folder, cancelled=cancelled and not over_time)
+    # In an image the run cannot have asked Slurm, but its script has.
+    preempted = cancelled and RECORD_VARIABLE in os.environ and was_preempted(os.environ)
+    is_interrupted, why = interruption(folder, cancelled=cancelled and not over_time and not preempted)
     if over_time:
         why = f"reached its time limit and {why}"
     newest = newest_hold(folder)

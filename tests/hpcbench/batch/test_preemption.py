@@ -116,6 +116,29 @@ def test_a_job_that_reached_its_time_limit_was_not_cancelled(
     assert capsys.readouterr().out == f"hpcbench: the run {words}\n"
 
 
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        ("JobState=COMPLETING Reason=TimeLimit", 0, "reached its time limit and was stopped by SIGTERM; continued"),
+        ("JobState=RUNNING Reason=None PreemptTime=2026-03-14T10:00:00", 0, "was stopped by SIGTERM; continued"),
+        ("JobState=COMPLETING Reason=None PreemptTime=None", 1, "was cancelled; not continued"),
+        ("", 1, "was cancelled; not continued"),
+    ],
+)
+def test_a_command_in_an_image_knows_from_its_script_why_the_job_ends(
+    answer: str, code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("HPCBENCH_JOB_RECORD", answer)
+    Attempts([Attempt(0.0, 10.0, 0, 5, "signal")]).write(tmp_path)
+    ended = Summary("cosmoflow", "t", "smoke", status="aborted", cause="signal", signal="SIGTERM")
+    RunFolder(tmp_path).write_summary(ended)
+    assert main(["jobs", "--interrupted", "--cancelled", str(tmp_path)]) == code
+    assert capsys.readouterr().out == f"hpcbench: the run {words}\n"
+
+
 @pytest.mark.parametrize(("when", "again"), [("2026-03-14T10:00:00", True), ("None", False)])
 def test_a_run_that_is_preempted_before_it_can_say_so_is_continued(
     when: str, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,25 @@ def test_ranks_in_a_container(fakes: Path, tmp_path: Path) -> None:
     assert "IMAGE=my image.sif hpcbench train" in next(call for call in calls if call.startswith("srun"))
 
 
+def test_the_script_asks_slurm_for_the_command_in_an_image(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    """The image does not have the commands of the scheduler; with SIGTERM, only Slurm knows what it meant."""
+    site = a_site(scheduler, container="env IMAGE={image}")
+    (fakes / "scontrol").write_text(NOTE + "echo JobState=COMPLETING Reason=TimeLimit\n")
+    for image in ("", "my image.sif"):
+        _, calls = run_script(a_job(site, tmp_path / "run", image=image), site, fakes, TRAIN="143", CANCEL="yes")
+        told = "HPCBENCH_JOB_RECORD=JobState=COMPLETING Reason=TimeLimit" in read_environment(tmp_path)
+        assert told is (bool(image) and scheduler == "slurm"), calls
+    (fakes / "scontrol").write_text(NOTE + "exit 1\n")
+    code, calls = run_script(a_job(site, tmp_path / "run", image="x.sif"), site, fakes, TRAIN="143", CANCEL="yes")
+    assert code == 143
+    assert of(calls, "hpcbench jobs --interrupted"), "an answer is no condition"
+
+
+def read_environment(folder: Path) -> list[str]:
+    """The environment of the last ``hpcbench`` of a script."""
+    return (folder / "notes.environment").read_text().splitlines()
+
+
 def test_ranks_run_from_the_environment_on_their_nodes(scheduler: str, fakes: Path, tmp_path: Path) -> None:
     """It comes first, by one process a node, and goes last; the script itself then asks with the shared one."""
     site = a_site(scheduler, local_path=str(tmp_path / "node's"))

@@ -46,9 +46,12 @@ def runs_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
     """Return the table. An unknown cell is missing, in columns of whole numbers, too."""
     import pandas as pd
 
-    frame = pd.DataFrame([row_of(record) for record in records], columns=list(row_of(RunRecord())))
-    whole = ("nodes", "accelerators", "global_batch_size", "train_samples", "validation_samples", "seed")
-    return frame.astype(dict.fromkeys(whole, "Int64"))
+    rows = [row_of(record) for record in records]
+    frame = pd.DataFrame(rows, columns=list(row_of(RunRecord())))
+    # From the rows: with a cell missing, pandas takes whole numbers for floating-point ones, which are inexact.
+    for name in ("nodes", "accelerators", "global_batch_size", "train_samples", "validation_samples", "seed"):
+        frame[name] = pd.array([row[name] for row in rows], dtype="Int64")
+    return frame
 
 
 def writer(path: Path) -> Callable[[pd.DataFrame], None]:

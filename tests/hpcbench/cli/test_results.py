@@ -78,6 +78,24 @@ def test_the_table_has_a_row_for_each_run(published: Path, suffix: str, tmp_path
     assert sum(json.loads(epochs)) == pytest.approx(frame["training_s"][0])
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_seeds_are_exact_also_where_another_run_has_none(suffix: str, tmp_path: Path) -> None:
+    """A floating-point number holds whole numbers only up to 2^53."""
+    seeds = [2**53 + 1, None, 2**63 - 1]
+    for number, seed in enumerate(seeds):
+        lines = [line for line in COSMOFLOW.read_text().splitlines() if '"key": "seed"' not in line]
+        event = {"namespace": "", "time_ms": 1, "event_type": "POINT", "key": "seed", "value": seed, "metadata": {}}
+        lines += [] if seed is None else [f":::MLLOG {json.dumps(event)}"]
+        (tmp_path / f"result_{number}.txt").write_text("\n".join(lines) + "\n")
+    out = tmp_path / f"runs{suffix}"
+    assert main(["results", str(tmp_path), "--out", str(out)]) == 0
+    if suffix == ".csv":
+        found = list(pd.read_csv(out, dtype=str)["seed"].fillna("None"))
+    else:
+        found = [str(row["seed"]) for row in json.loads(out.read_text())]
+    assert found == [str(seed) for seed in seeds]
+
+
 def test_parquet_is_written_where_it_can_be(
     published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,7 +122,8 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
         together(world, lambda: held.open(destination)) as folder,
     ):
         moves = draw(options, shuffle, world, destination)
-        together(world, lambda: make_ready(folder, moves, world))
+        need = together(world, lambda: make_ready(folder, moves, world.place))
+        together(world, lambda: check_space(destination, *need, world))
         journal = Journal(destination)
         begun = Start.of_this_process(job, world.place, " ".join(sys.argv))
         try:
@@ -205,13 +206,12 @@ def sharded(options: StageOptions, place: Place, destination: Path) -> bytes | N
     return pickle.dumps([file for file, replicated in zip(files, everywhere, strict=True) if not replicated])
 
 
-def make_ready(folder: DestinationFolder, moves: Moves, world: World) -> None:
-    """Clear the folder for arrivals, and check that they fit in addition to what is there; collective."""
-    need = (0, 0)
-    if world.place.local_rank == 0:
-        clear_arrivals(folder)
-        need = needed(folder.path, moves, world.place)
-    check_space(folder.path, *need, world)
+def make_ready(folder: DestinationFolder, moves: Moves, place: Place) -> tuple[int, int]:
+    """Clear the folder for arrivals; returns the bytes and files that they take, on the first rank of a node."""
+    if place.local_rank != 0:
+        return 0, 0
+    clear_arrivals(folder)
+    return needed(folder.path, moves, place)
 
 
 def needed(destination: Path, moves: Moves, place: Place) -> tuple[int, int]:

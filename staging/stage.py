@@ -19,8 +19,8 @@ from staging.collisions import refuse_landed_collisions
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.growth import count_growth
+from staging.landing.settle_shared import settle_shared
 from staging.landing.shared_files import SharedFiles
-from staging.landing.sinks import Landed
 from staging.ledger.clean import remove_unfinished
 from staging.ledger.destination_lock import DestinationLock, lock_destination
 from staging.ledger.durable_batch import DurableBatch, sync_filesystem
@@ -242,24 +242,13 @@ class Staging:
                         shared,
                     )))  # fmt: skip
                 if some_shared:
-                    run_in_thread(partial(landings, together(self.world, partial(self.settle, shared))))
+                    landed = settle_shared(shared, self.world)
+                    self.counters.files_landed += len(landed)
+                    self.counters.metadata_operations += 3 * len(landed)
+                    run_in_thread(partial(landings, landed))
             except BaseException:
                 shared.abandon()
                 raise
-
-    def settle(self, shared: SharedFiles) -> list[Landed]:
-        """Once all ranks of a node have written their parts of files, its first rank gives the files their names."""
-        shared.close()
-        place = self.world.place
-        found = self.world.all_gather((place.node, shared.written))
-        if place.local_rank != 0:
-            return []
-        here = [written for node, written in found if node == place.node]
-        entries = sorted({entry for written in here for entry in written})
-        landed = [shared.settle(entry, [written[entry] for written in here if entry in written]) for entry in entries]
-        self.counters.files_landed += len(landed)
-        self.counters.metadata_operations += 3 * len(landed)
-        return landed
 
     def move_to(self, writers: Writers) -> None:
         """Move the slices of this rank into writers. Raises ``DataError`` unless all of them were written."""

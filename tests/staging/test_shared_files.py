@@ -228,6 +228,25 @@ def test_damage_is_found_by_the_index(source: Path, tmp_path: Path, path: Any) -
         assert unfinished(tmp_path / node) == []
 
 
+@pytest.mark.usefixtures("small_cuts")
+def test_an_error_at_the_close_on_one_rank_ends_all_with_its_own_words(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = SharedFiles.close
+
+    def refused(shared: SharedFiles) -> None:
+        close(shared)
+        if shared._destination.path.name == "node1":
+            raise DataError(shared._destination / "train/0", "cannot be written (Disk quota exceeded)", "free some")
+
+    monkeypatch.setattr(SharedFiles, "close", refused)
+    options = StageOptions(source, str(tmp_path / "{node}"), piece_bytes=1_000)
+    with pytest.raises(InputError, match=r"node1: .*/node1/train/0: cannot be written \(Disk quota exceeded\); free"):
+        run_ranks([2, 2], lambda world: stage(options, world, quiet=True))
+    for node in ("node0", "node1"):
+        assert unfinished(tmp_path / node) == []
+
+
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("path", ["direct", "exchange"])

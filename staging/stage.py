@@ -242,7 +242,7 @@ class Staging:
                         shared,
                     )))  # fmt: skip
                 if some_shared:
-                    landed = settle_shared(shared, self.world)
+                    landed = settle_shared(shared, self.world, prepared.places)
                     self.counters.files_landed += len(landed)
                     self.counters.metadata_operations += 3 * len(landed)
                     run_in_thread(partial(landings, landed))

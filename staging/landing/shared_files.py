@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from staging.atomic import TEMPORARY_SUFFIX
 from staging.checksums import BLOCK_BYTES, checksums_of_parts, combined, crc32c
@@ -22,30 +27,48 @@ THERE = os.O_RDWR | os.O_CLOEXEC
 SHARED = THERE | os.O_CREAT
 
 
+RANGE = np.dtype([("start", np.int64), ("size", np.uint32), ("checksum", np.uint32)])
+"""A range of a file within one block, and its CRC32C."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank has written of a file."""
+
+    identity: tuple[int, int]
+    """Device and number of the file that it was written to."""
+    ranges: NDArray[np.void]
+    """Each range as ``RANGE``, in any order."""
+
+
 @dataclass
 class Written:
-    """Ranges of a file that are written, with the CRC32C of each; neighbours within one block are one range."""
+    """Ranges of a file that are written, with the CRC32C of each; neighbours within one block are one range.
+
+    A block that is whole takes 12 bytes.
+    """
 
     ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By the start of each range: its stop and its CRC32C."""
+    """By the start of each range that is not a whole block: its stop and its CRC32C."""
     identity: tuple[int, int] = (0, 0)
     """Device and number of the file that they were written to."""
     _starts: dict[int, int] = field(default_factory=dict)
-    """By the stop of each range: its start."""
+    """By the stop of each of ``ranges``: its start."""
+    _blocks: array[int] = field(default_factory=lambda: array("q"))
+    """The start of each whole block."""
+    _checksums: array[int] = field(default_factory=lambda: array("I"))
+    """Its CRC32C."""
 
-    @property
-    def size(self) -> int:
-        """Bytes that are there from the beginning on without a gap; -1 if there are others after a gap."""
-        size = 0
-        for start in sorted(self.ranges):
-            if start != size:
-                return -1
-            size = self.ranges[start][0]
-        return size
+    def __len__(self) -> int:
+        return len(self.ranges) + len(self._blocks)
 
-    def checksums(self) -> tuple[int, bytes]:
-        """What ``staging.checksums.checksums`` returns for all that is there."""
-        return checksums_of_parts((stop - start, crc) for start, (stop, crc) in sorted(self.ranges.items()))
+    def part(self) -> Part:
+        """All that is there."""
+        ranges, rest = np.empty(len(self), RANGE), len(self._blocks)
+        for key, blocks in (("start", self._blocks), ("size", BLOCK_BYTES), ("checksum", self._checksums)):
+            ranges[key][:rest] = blocks
+        ranges[rest:] = [(start, stop - start, checksum) for start, (stop, checksum) in self.ranges.items()]
+        return Part(self.identity, ranges)
 
     def add(self, start: int, stop: int, checksum: int) -> None:
         """Add a range, which overlaps no other and has no block border inside it."""
@@ -55,10 +78,15 @@ class Written:
             start = before
         if stop % BLOCK_BYTES and stop in self.ranges:
             after, other = self.ranges.pop(stop)
+            del self._starts[after]
             checksum = combined(checksum, other, after - stop)
             stop = after
-        self.ranges[start] = stop, checksum
-        self._starts[stop] = start
+        if stop - start == BLOCK_BYTES:
+            self._blocks.append(start)
+            self._checksums.append(checksum)
+        else:
+            self.ranges[start] = stop, checksum
+            self._starts[stop] = start
 
 
 class SharedFiles:
@@ -121,7 +149,7 @@ class SharedFiles:
             with suppress(OSError, DataError):  # another rank may have removed it, or given it its name
                 self._destination.unlink(self._temporary(entry))
 
-    def settle(self, entry: int, parts: list[Written]) -> Landed:
+    def settle(self, entry: int, parts: Sequence[Part]) -> Landed:
         """Give its name to an entry that several ranks have written, each a part; returns what landed.
 
         Raises ``DataError`` if bytes are missing or differ from the index, if the file that the ranks have written is
@@ -129,15 +157,14 @@ class SharedFiles:
         """
         name, size = self._listing.names[entry], int(self._listing.sizes[entry])
         mtime_ns, expected = int(self._listing.mtimes_ns[entry]), int(self._listing.checksums[entry])
-        whole = Written()
-        for start, (stop, checksum) in sorted(item for part in parts for item in part.ranges.items()):
-            whole.add(start, stop, checksum)
+        ranges = np.concatenate([part.ranges for part in parts])
+        ranges = ranges[np.argsort(ranges["start"])]
         try:
-            if whole.size != size:
+            if not are_whole(ranges, size):
                 raise DataError(
                     self._destination / name, "lacks parts that other ranks should have written", "stage again"
                 )
-            checksum, blocks = whole.checksums() if self._checksum else (UNKNOWN, b"")
+            checksum, blocks = checksums_of(ranges) if self._checksum else (UNKNOWN, b"")
             if self._checksum and expected not in (UNKNOWN, checksum):
                 raise DataError(
                     self._root / name,
@@ -173,6 +200,18 @@ class SharedFiles:
         refuse_outside(name)
         folder, slash, base = name.rpartition("/")
         return f"{folder}{slash}.{base[:NAME_KEPT]}.{self._token}-{entry:06x}{TEMPORARY_SUFFIX}"
+
+
+def are_whole(ranges: NDArray[np.void], size: int) -> bool:
+    """Whether ranges in the order of their starts are all of a file of ``size`` bytes, each byte once."""
+    borders = np.concatenate([[0], ranges["start"] + ranges["size"]])
+    return bool(np.array_equal(ranges["start"], borders[:-1]) and borders[-1] == size)
+
+
+def checksums_of(ranges: NDArray[np.void]) -> tuple[int, bytes]:
+    """What ``staging.checksums.checksums`` returns for a file of these ranges, in the order of their starts."""
+    columns = zip(ranges["size"], ranges["checksum"], strict=True)
+    return checksums_of_parts((int(size), int(checksum)) for size, checksum in columns)
 
 
 def identity_of(descriptor: int) -> tuple[int, int]:

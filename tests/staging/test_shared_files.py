@@ -6,7 +6,9 @@ import errno
 import gzip
 import json
 import os
+import pickle
 import random as random_module
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staging.checksums import checksums
+from staging.checksums import BLOCK_BYTES, checksums
 from staging.errors import DataError, InputError
+from staging.landing.settle_shared import settle_shared
 from staging.landing.shared_files import SharedFiles, Written
+from staging.landing.sinks import Landed
 from staging.ledger.manifest import load_records
 from staging.options import StageOptions
 from staging.source.index import write_index
@@ -29,7 +33,7 @@ from staging.stage import stage
 from staging.storage.destination_folder import DestinationFolder
 from tests.staging.processes import PLAIN, contents, run, unfinished
 from tests.staging.spoiled import flip
-from tests.staging.thread_world import run_ranks
+from tests.staging.thread_world import ThreadWorld, run_ranks
 
 SIZES = [50_000, 3, 0, 31_234, 700, 9_000]
 
@@ -60,10 +64,75 @@ def test_two_ranks_write_one_file(tmp_path: Path) -> None:
         )
         one.close()
         other.close()
-        landed = one.settle(0, [one.written[0], other.written[0]])
+        landed = one.settle(0, [one.written[0].part(), other.written[0].part()])
     assert contents(tmp_path) == {"train/big": b"0123456789"}
     assert (landed.size, landed.checksum, landed.mtime_ns) == (10, crc32c(b"0123456789"), 5)
     assert (tmp_path / "train/big").stat().st_mtime_ns == 5
+
+
+@pytest.mark.parametrize("blocks", [1, 1024])
+def test_a_rank_receives_little_about_its_node_and_nothing_about_others(
+    blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rank of a node: 16 bytes for each block that another rank of it has written; others: nothing."""
+    received = dict[tuple[int, int], int]()
+    gathered = [0] * 4
+    send_receive, all_gather = ThreadWorld.send_receive, ThreadWorld.all_gather
+
+    def count_message(world: ThreadWorld, sent: Any, to: int, into: Any, source: int) -> None:
+        send_receive(world, sent, to, into, source)
+        if into is not None:
+            path = source, world.place.rank
+            received[path] = received.get(path, 0) + len(into)
+
+    def count_gathered(world: ThreadWorld, value: Any) -> list[Any]:
+        values = all_gather(world, value)
+        gathered[world.place.rank] += len(pickle.dumps(values))
+        return values
+
+    def settle(world: ThreadWorld) -> list[Landed]:
+        node, local_rank = world.place.node, world.place.local_rank
+        size = 2 * blocks * BLOCK_BYTES
+        listing = Listing(Names.of(["big"]), np.array([size]), np.array([5]), np.array([-1]))
+        with DestinationFolder(tmp_path / f"node{node}") as folder:
+            shared = SharedFiles(folder, listing, "0123abcd", checksum=True)
+            first, *others = range(local_rank * blocks, (local_rank + 1) * blocks)
+            shared.write(0, first * BLOCK_BYTES, memoryview(bytes(BLOCK_BYTES)))
+            for number in others:
+                shared.written[0].add(number * BLOCK_BYTES, (number + 1) * BLOCK_BYTES, number)
+            places = world.all_gather(world.place)
+            gathered[world.place.rank] = 0
+            landed = settle_shared(shared, world, places)
+        assert shared.written == {}
+        return landed
+
+    monkeypatch.setattr(ThreadWorld, "send_receive", count_message)
+    monkeypatch.setattr(ThreadWorld, "all_gather", count_gathered)
+    for node in range(2):
+        (tmp_path / f"node{node}").mkdir()
+    landed = run_ranks([2, 2], settle)
+    assert [len(files) for files in landed] == [1, 0, 1, 0]
+    assert landed[0][0].blocks == landed[2][0].blocks
+    assert len(landed[0][0].blocks) == 4 * (2 * blocks - 1)
+    assert received == {(1, 0): 48 + 16 * blocks, (3, 2): 48 + 16 * blocks}
+    assert max(gathered) < 500
+
+
+def test_what_is_written_takes_little_memory() -> None:
+    """12 bytes for each block, in arrays that grow ahead by a part of their size."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        written = Written()
+        for number in range(20_000):
+            half = number * BLOCK_BYTES + BLOCK_BYTES // 2
+            written.add(half, half + BLOCK_BYTES // 2, 1)
+            written.add(half - BLOCK_BYTES // 2, half, 2)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(written) == 20_000
+    assert after - before < 16 * 20_000
 
 
 @given(st.lists(st.integers(1, 900_000), min_size=1, max_size=4), st.integers(1, 3), st.integers(0, 1 << 20))
@@ -77,7 +146,7 @@ def test_the_checksums_of_blocks_do_not_tell_who_wrote(
         group = [SharedFiles(folder, listing, "0123abcd", checksum=True) for _ in range(ranks)]
         for number, (start, stop) in enumerate(pairwise(starts)):
             group[number % ranks].write(0, start, data[start:stop])
-        landed = group[0].settle(0, [rank.written[0] for rank in group if rank.written])
+        landed = group[0].settle(0, [rank.written[0].part() for rank in group if rank.written])
         for rank in group:
             rank.close()
     assert (landed.checksum, landed.blocks) == checksums(data)
@@ -99,7 +168,7 @@ def test_what_is_not_whole_is_refused(
         for start, data in parts:
             rank.write(0, start, memoryview(data))
         with pytest.raises(DataError, match=problem):
-            rank.settle(0, [rank.written[0]])
+            rank.settle(0, [rank.written[0].part()])
         rank.abandon()
     assert contents(tmp_path) == {}
 
@@ -116,7 +185,7 @@ def test_a_temporary_that_is_no_longer_what_ranks_wrote_gets_no_name(put: bool, 
         if put:
             temporary.write_bytes(bytes(10))
         with pytest.raises(DataError, match="was replaced while ranks wrote it" if put else "No such file"):
-            rank.settle(0, [rank.written[0]])
+            rank.settle(0, [rank.written[0].part()])
     assert not (tmp_path / "train" / "big").exists()
 
 

@@ -121,6 +121,7 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
         together(world, lambda: lock_destination(destination, options.source, world.place, job)) as held,
         together(world, lambda: held.open(destination)) as folder,
     ):
+        together(world, held.refuse_another_node)
         moves = draw(options, shuffle, world, destination)
         need = together(world, lambda: make_ready(folder, moves, world.place))
         together(world, lambda: check_space(destination, *need, world))

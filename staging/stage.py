@@ -95,6 +95,7 @@ def carry_out(
     job = world.broadcast(secrets.token_hex(4))
     held = together(world, lambda: lock_destination(prepared.destination, prepared.options.source, world.place, job))
     with held:
+        together(world, held.refuse_another_node)
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
         journal = Journal(prepared.destination)
         together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))

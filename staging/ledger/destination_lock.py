@@ -34,8 +34,11 @@ WRITTEN_S = 0.2
 class DestinationLock:
     """A destination that is held until ``release``, or until the process ends; a context manager."""
 
-    def __init__(self, descriptor: int | None = None) -> None:
-        self._descriptor = descriptor
+    def __init__(
+        self, descriptor: int | None = None, path: Path = Path(), holder: dict[str, Any] | None = None
+    ) -> None:
+        self._descriptor, self._path = descriptor, path
+        self._holder = holder or {}
 
     def __enter__(self) -> Self:
         return self
@@ -63,6 +66,26 @@ class DestinationLock:
         if status is None or not os.path.samestat(status, os.fstat(self._descriptor)):
             raise DataError(folder.path, "is not the folder that was locked", "let it be, and run it again")
 
+    def refuse_another_node(self) -> None:
+        """Raise ``DataError`` if another node has written that it holds this destination, too.
+
+        Some shared filesystems keep locks per node. To be called after all ranks of a staging have taken their locks:
+        then each node has written who it is, and of those that wrote at once, at least one finds something else.
+        """
+        if self._descriptor is None:
+            return
+        try:
+            descriptor = open_book(self._path, os.O_RDONLY)  # a file that is opened anew shows what other nodes wrote
+        except OSError:
+            return  # it is gone, as ``refuse_other`` will say
+        try:
+            # Two that wrote at once may have left a mixture. A full disk leaves nothing.
+            if os.fstat(descriptor).st_size and (found := _holder(descriptor)) != self._holder:
+                node, job = self._holder["node"], self._holder["job"]
+                raise _held(self._path, found or {"job": job}, node, job)
+        finally:
+            os.close(descriptor)
+
     def release(self) -> None:
         """Let the next staging have the destination; a second call does nothing."""
         if self._descriptor is None:
@@ -76,9 +99,10 @@ class DestinationLock:
 def lock_destination(destination: Path, source: Path, place: Place, job: str) -> DestinationLock:
     """Hold ``destination`` for this node; its first rank does so, the others have nothing to hold.
 
-    ``job`` is the same on all ranks and new for each staging. Raises ``DataError`` if the destination is not
-    ours (a file, a folder with other content, within the source or around it), or if another staging or another
-    node holds it. Nothing is touched then.
+    ``job`` is the same on all ranks and new for each staging; once all have returned from here, they call
+    ``DestinationLock.refuse_another_node``. Raises ``DataError`` if the destination is not ours (a file, a folder with
+    other content, within the source or around it), or if another staging or another node holds it. Nothing is touched
+    then.
     """
     if place.local_rank != 0:
         return DestinationLock()
@@ -155,14 +179,15 @@ def lock(destination: Path, node: str, job: str) -> DestinationLock:
     except OSError as error:
         raise DataError(path, f"cannot be written ({error.strerror})", "choose another destination") from None
     try:
-        _take(descriptor, path, node, job)
+        holder = _take(descriptor, path, node, job)
     except BaseException:
         os.close(descriptor)
         raise
-    return DestinationLock(descriptor)
+    return DestinationLock(descriptor, path, holder)
 
 
-def _take(descriptor: int, path: Path, node: str, job: str) -> None:
+def _take(descriptor: int, path: Path, node: str, job: str) -> dict[str, Any]:
+    """Lock an open file, and write who holds it, which is returned."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -179,6 +204,8 @@ def _take(descriptor: int, path: Path, node: str, job: str) -> None:
     os.ftruncate(descriptor, 0)
     with suppress(OSError):  # such as a full disk, from which `--clean` may be about to remove something
         os.pwrite(descriptor, json.dumps(mine).encode(), 0)
+        os.fsync(descriptor)  # other nodes see it from now on
+    return mine
 
 
 def _is_same(descriptor: int, path: Path) -> bool:

@@ -70,6 +70,7 @@ def probe(
         together(world, lambda: lock_destination(destination, options.source, world.place, job)) as held,
         together(world, lambda: held.open(destination)) as folder,
     ):
+        together(world, held.refuse_another_node)
         rates = Probe(options, world, folder, sample, budget_s, quiet).run(job)
         ceilings = Ceilings(
             source=str(options.source), destination=options.destination, nodes=tuple(node_names(world)),

@@ -77,7 +77,8 @@ class Prepared:
     @property
     def mended(self) -> list[tuple[str, BadFile]]:
         """Those of ``bad`` that this staging brings again."""
-        return [each for each in self.bad if each not in self.lost]
+        lost = set(self.lost)
+        return [each for each in self.bad if each not in lost]
 
     @property
     def moving(self) -> NDArray[np.bool_]:
@@ -150,7 +151,7 @@ def prepare(
         together(world, lambda: refuse_collisions(options, source.listing))
         if must_fit:
             check_room(destination, source.listing, present.wanted, make_sink, options, world)
-    lost = [(node, file) for node, file in bad if not any((node, file.name) in each for each in again)]
+    lost = not_brought(bad, again)
     turns = turns_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     prepared = Prepared(
@@ -159,6 +160,12 @@ def prepare(
     )  # fmt: skip
     together(world, lambda: check_memory(options, piece_bytes, places, world))
     return prepared
+
+
+def not_brought(bad: list[tuple[str, BadFile]], again: list[set[tuple[str, str]]]) -> list[tuple[str, BadFile]]:
+    """Those of ``bad`` that no rank brings ``again``, which has the node and the name of each file, by rank."""
+    brought = set[tuple[str, str]]().union(*again)
+    return [(node, file) for node, file in bad if (node, file.name) not in brought]
 
 
 def pieces_of(options: StageOptions) -> int:

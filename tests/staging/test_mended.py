@@ -13,7 +13,9 @@ import pytest
 
 from staging.errors import DataError, InputError
 from staging.ledger.manifest import load_records
+from staging.ledger.verify import BadFile
 from staging.options import StageOptions
+from staging.prepare import Prepared, not_brought
 from staging.ranks.world import Alone
 from staging.stage import Staging, stage
 from staging.timeline import Landings
@@ -203,3 +205,30 @@ def test_what_comes_again_is_doubted_before(
     assert trusted == [set(contents(source)) - {name, changed}]
     assert set(load_records(tmp_path / "out").position) == set(contents(source))
     assert verify(tmp_path / "out", 1, Alone()).is_good
+
+
+class CountedName(str):
+    """A name that counts how often it is compared or looked up."""
+
+    looks = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.looks += 1
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        CountedName.looks += 1
+        return super().__hash__()
+
+
+def test_what_a_repair_brings_again_takes_few_looks_at_each_bad_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are lost, and however many ranks there are."""
+    bad = [("node0", BadFile(CountedName(f"{number:03}"), "is gone")) for number in range(200)]
+    again = [{("node0", file.name) for _, file in bad[rank::200]} for rank in range(100)]
+    monkeypatch.setattr(CountedName, "looks", 0)
+    lost = not_brought(bad, again)
+    assert lost == bad[100:]
+    prepared = Prepared.__new__(Prepared)
+    prepared.bad, prepared.lost = bad, lost
+    assert prepared.mended == bad[:100]
+    assert CountedName.looks < 10 * len(bad)

@@ -11,10 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from staging.errors import EveryRankError
 from staging.ranks.messages import Lines, connect_first
+from staging.ranks.world import this_node
 
 MEETING_S = 30.0
 """How long rank 0 waits for the connections of the others before the work begins."""
+SPARE_FILES = 256
+"""How many files rank 0 may open beside its connections."""
 
 T = TypeVar("T")
 
@@ -61,6 +65,7 @@ class Connections:
         """Connect all ranks of ``group``; ``node`` is the name of this rank's node. Collective.
 
         On rank 0 ``turn`` calls ``hear`` with a rank's messages, and ``miss`` with ranks whose connections have ended.
+        Raises ``EveryRankError`` if rank 0 may not open so many connections.
         """
         self._hear, self._miss = hear, miss
         if group.rank == 0:
@@ -103,22 +108,25 @@ class Connections:
             peer.send(message)
 
     def _listen(self, group: Peers, node: str) -> None:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft < group.world_size + 256 else soft, hard))
+        if problem := allow_files(group.world_size, node or this_node()):
+            group.broadcast_object(([""], 0, "", "", problem))
+            raise EveryRankError(problem, speaks=True)
         self._token = secrets.token_hex(16)
         self._listener = socket.create_server(("", 0), backlog=group.world_size)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._wake, wakened = socket.socketpair()
         self._selector.register(wakened, selectors.EVENT_READ, wakened)
         port = self._listener.getsockname()[1]
-        group.broadcast_object((group.addresses(), port, self._token, node))
+        group.broadcast_object((group.addresses(), port, self._token, node, ""))
         # Only a connected rank can be told why the run ended.
         deadline = time.monotonic() + MEETING_S
         while self.met < group.world_size - 1 and time.monotonic() < deadline:
             self.turn(1.0)
 
     def _connect(self, group: Peers, node: str) -> None:
-        addresses, port, token, node_of_hub = group.broadcast_object(([""], 0, "", ""))
+        addresses, port, token, node_of_hub, problem = group.broadcast_object(([""], 0, "", "", ""))
+        if problem:
+            raise EveryRankError(problem, speaks=False)
         hub = Lines(connect_first(addresses, port))
         hub.send({"kind": "hello", "rank": group.rank, "node": node, "token": token})
         hub.rank, hub.node = 0, node_of_hub
@@ -146,3 +154,19 @@ class Connections:
             self._listener.close()
         for peer in self.peers:
             peer.socket.close()
+
+
+def allow_files(connections: int, node: str) -> str:
+    """Let this process open so many connections beside what it has open; returns why it may not, or an empty text."""
+    import psutil
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = psutil.Process().num_fds() + connections + SPARE_FILES
+    if resource.RLIM_INFINITY != hard < need:
+        return (
+            f"a process on {node} may open {hard} files, where one that {connections} ranks watch needs {need}; "
+            "raise the hard limit (ulimit -Hn), or start fewer ranks"
+        )
+    if resource.RLIM_INFINITY != soft < need:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import threading
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from staging.errors import InputError
+from staging.ranks.readable import is_readable
 
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A node that loses power sends no farewell; silence for half a minute then ends the connection."""
@@ -48,7 +48,7 @@ class Lines:
         return messages
 
     def _read(self) -> list[dict[str, Any]]:
-        while not self.ended and select.select([self.socket], [], [], 0)[0]:
+        while not self.ended and is_readable(self.socket.fileno(), 0):
             try:
                 data = self.socket.recv(65536)
             except OSError:
@@ -68,7 +68,7 @@ class Lines:
         """Whether the other end is gone, or has sent a message of the kind ``or_for``, within ``seconds``."""
         deadline = time.monotonic() + seconds
         while not self.ended and time.monotonic() < deadline:
-            select.select([self.socket], [], [], max(0.0, min(0.1, deadline - time.monotonic())))
+            is_readable(self.socket.fileno(), max(0.0, min(0.1, deadline - time.monotonic())))
             self.receive()
             if or_for in self.kinds:
                 return True

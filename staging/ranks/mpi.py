@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import select
 import socket
 import stat
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from staging.ranks.launch import started_by_srun
+from staging.ranks.readable import is_readable
 from staging.ranks.siblings import guarded_by_child
 
 ABORT_S = 3.0
@@ -120,7 +120,7 @@ def finalize_pmi() -> None:
     launcher = socket.socket(fileno=number)
     with contextlib.suppress(OSError):  # if mpiexec has ended
         launcher.sendall(b"cmd=finalize\n")
-        select.select([launcher], [], [], ANSWER_S)
+        is_readable(number, ANSWER_S)
     launcher.detach()  # the socket closes with this process, and not before
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from staging.errors import InputError
 from staging.print_line import print_line
 from staging.ranks.launch import detect
+from staging.ranks.readable import is_readable
 
 if TYPE_CHECKING:
     import psutil
@@ -144,7 +144,7 @@ def guarded_by_child(environ: Mapping[str, str]) -> Iterator[None]:
     if child == 0:
         os.close(end)
         try:
-            while not select.select([ended], [], [], LOOK_S)[0]:
+            while not is_readable(ended, LOOK_S):
                 siblings.check()
         except InputError:
             os.kill(rank, signal.SIGKILL)

@@ -20,6 +20,7 @@ from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import SinkMaker
 from staging.landing.transform_exclusions import WithExclusions, landed_names, matcher
 from staging.landing.transforms import holds_files, sink_maker
+from staging.ledger.clean import room_of_unfinished
 from staging.ledger.destination_lock import refuse_nesting, refuse_strangers
 from staging.ledger.journal import bytes_added
 from staging.ledger.verify import BadFile
@@ -272,7 +273,10 @@ def check_room(
     destination: Path, listing: Listing, wanted: NDArray[np.bool_], make_sink: SinkMaker, options: StageOptions,
     world: World,
 ) -> int:  # fmt: skip
-    """Raise ``DataError`` on all ranks unless all nodes have room; returns the most bytes a node needs. Collective."""
+    """Raise ``DataError`` on all ranks unless all nodes have room; returns the most bytes a node needs. Collective.
+
+    What a staging that did not finish left counts as room, since the next one removes it first.
+    """
     entries = np.flatnonzero(wanted)
     archives = archives_of(listing, options)
     members: Members | None = None
@@ -298,7 +302,9 @@ def check_room(
         return content_bytes + books_bytes + more_bytes, len(names) + books_files + more_files
 
     need_bytes, need_files = together(world, needed)
-    together(world, lambda: check_space(destination, need_bytes, need_files, world))
+    first = world.place.local_rank == 0
+    given_back = together(world, lambda: room_of_unfinished(destination) if first else (0, 0))
+    together(world, lambda: check_space(destination, need_bytes, need_files, world, given_back))
     return max(world.all_gather(need_bytes))
 
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -29,6 +29,7 @@ from staging.storage.destination_folder import DestinationFolder
 Books = Literal["manifest", "probe", "lost"]
 """What bookkeeping has: a manifest; only what precedes one, a lock and a probe; or what follows one, without it."""
 NAMES = (LOCK, MANIFEST, JOURNAL, ARRIVING)
+ARRIVALS = f"{BOOKKEEPING}/{ARRIVING}"
 PROBE = "probe."
 """Names that a probe writes into the bookkeeping begin like this."""
 
@@ -101,21 +102,51 @@ def records_of(destination: Path) -> Records:
 
 
 def remove_unfinished(destination: Path) -> int:
-    """Remove the temporary files that killed stagings left below ``destination``; returns how many.
+    """Remove the temporary files of killed stagings below ``destination``, and what a killed re-shuffle brought.
 
-    The caller must hold the destination's lock. Links are not followed, and the bookkeeping is not looked at.
+    Returns how many were removed, the folder of a re-shuffle's arrivals as one. The caller must hold the destination's
+    lock. Links are not followed, and the rest of the bookkeeping is not looked at.
     """
     removed = 0
     with DestinationFolder(destination) as folder:
-        for where, folders, names, descriptor in folder.walk():
-            if not where:
-                folders[:] = [name for name in folders if name != BOOKKEEPING]
-            for name in names:
-                if is_temporary(name) and is_file(descriptor, name):
-                    with refusals(destination / where / name):
-                        os.unlink(name, dir_fd=descriptor)
-                    removed += 1
+        for where, name, descriptor in unfinished(folder):
+            with refusals(destination / where / name):
+                os.unlink(name, dir_fd=descriptor)
+            removed += 1
+        if folder.status(ARRIVALS) is not None:
+            with refusals(destination / ARRIVALS):
+                folder.remove(ARRIVALS)
+            removed += 1
     return removed
+
+
+def room_of_unfinished(destination: Path) -> tuple[int, int]:
+    """Bytes and files that ``remove_unfinished`` gives back; none unless the last staging did not finish."""
+    sizes = list[int]()
+    if not Journal(destination).is_done():
+        with DestinationFolder(destination) as folder:
+            sizes += (bytes_on_disk(descriptor, name) for _, name, descriptor in unfinished(folder))
+            with suppress(FileNotFoundError), folder.below(ARRIVALS) as arrivals:
+                for _, _, names, descriptor in arrivals.walk():
+                    sizes += (bytes_on_disk(descriptor, name) for name in names)
+    return sum(sizes), len(sizes)
+
+
+def bytes_on_disk(folder: int, name: str) -> int:
+    """Bytes of the blocks of a file in an open folder; none if it is gone."""
+    with suppress(FileNotFoundError):
+        return 512 * os.stat(name, dir_fd=folder, follow_symlinks=False).st_blocks
+    return 0
+
+
+def unfinished(folder: DestinationFolder) -> Iterator[tuple[str, str, int]]:
+    """The temporary files of stagings: the folder of each, its name, and the descriptor of the folder, open now."""
+    for where, folders, names, descriptor in folder.walk():
+        if not where:
+            folders[:] = [name for name in folders if name != BOOKKEEPING]
+        for name in names:
+            if is_temporary(name) and is_file(descriptor, name):
+                yield where, name, descriptor
 
 
 @contextmanager

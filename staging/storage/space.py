@@ -49,14 +49,17 @@ def block_bytes(folder: Path) -> int:
     return os.statvfs(existing_parent(folder)).f_frsize
 
 
-def check_space(destination: Path, need_bytes: int, need_files: int, world: World) -> None:
+def check_space(
+    destination: Path, need_bytes: int, need_files: int, world: World, given_back: tuple[int, int] = (0, 0)
+) -> None:
     """Raise the same ``DataError`` on all ranks unless every node has room for what lands on it; collective.
 
-    The needs are those of the caller's node. Those of nodes that share a filesystem of one machine add up.
+    The needs are those of the caller's node, and so are the bytes and files that are given back before anything lands.
+    Those of nodes that share a filesystem of one machine add up.
     """
     own: _Room | DataError | None = None
     if world.place.local_rank == 0:
-        own = _look(destination, (need_bytes, need_files), world.place.node_name)
+        own = _look(destination, (need_bytes, need_files), given_back, world.place.node_name)
     found = world.all_gather(own)
     rooms = [room for room in found if isinstance(room, _Room)]
     if all(_problem(each, rooms) is None for each in found):
@@ -69,27 +72,33 @@ def check_space(destination: Path, need_bytes: int, need_files: int, world: Worl
 
 @dataclass(frozen=True)
 class _Room:
-    """What a node needs and has: bytes and files."""
+    """What a node needs, has, and gets back: bytes and files."""
 
     node: str
     folder: str
     filesystem: tuple[str, int]
     need: tuple[int, int]
     free: tuple[int, int]
+    given_back: tuple[int, int]
 
     def needed(self, rooms: list[_Room]) -> tuple[int, int]:
         """Bytes and files that this node and those of ``rooms`` that share its filesystem need."""
         sharing = [other.need for other in rooms if other.filesystem == self.filesystem]
         return sum(need[0] for need in sharing), sum(need[1] for need in sharing)
 
+    def available(self, rooms: list[_Room]) -> tuple[int, int]:
+        """Bytes and files that are free on its filesystem once all nodes that share it have given theirs back."""
+        sharing = [other.given_back for other in rooms if other.filesystem == self.filesystem]
+        return self.free[0] + sum(back[0] for back in sharing), self.free[1] + sum(back[1] for back in sharing)
 
-def _look(destination: Path, need: tuple[int, int], node: str) -> _Room | DataError:
+
+def _look(destination: Path, need: tuple[int, int], given_back: tuple[int, int], node: str) -> _Room | DataError:
     try:
         filesystem = (socket.gethostname(), existing_parent(destination).stat().st_dev)
         free = (free_bytes(destination), free_files(destination))
     except OSError as error:
         return DataError(destination, f"node {node} cannot look at it ({error.strerror})", "choose another destination")
-    return _Room(node, str(destination), filesystem, need, free)
+    return _Room(node, str(destination), filesystem, need, free, given_back)
 
 
 def _left_over(destination: Path, room: _Room | DataError | None, rooms: list[_Room]) -> str:
@@ -107,7 +116,7 @@ def _problem(room: _Room | DataError | None, rooms: list[_Room], left: str = "")
     """The error of a node, of which ``left`` is what ``_left_over`` found; ``None`` for one that has room."""
     if not isinstance(room, _Room):
         return room
-    (need_bytes, need_files), (free_bytes_, free_files_) = room.needed(rooms), room.free
+    (need_bytes, need_files), (free_bytes_, free_files_) = room.needed(rooms), room.available(rooms)
     if need_bytes > free_bytes_:
         problem = f"has {_size(free_bytes_)} free where staging needs {_size(need_bytes)}"
     elif need_files > free_files_:

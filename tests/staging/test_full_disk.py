@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from staging.ranks.world import World
 from staging.report import StagingReport
 from staging.reshuffle import reshuffle
 from staging.stage import stage as stage_on_ranks
-from tests.staging.processes import contents
+from tests.staging.processes import ENVIRON, PROGRAMS, contents
 from tests.staging.thread_world import run_ranks
 from tests.staging.transforming import cosmoflow
 
@@ -202,3 +204,58 @@ def test_a_reshuffle_onto_a_disk_that_is_nearly_full(
     assert refused > 0
     unfill(to)
     assert contents(to) != before
+
+
+def killed_at_first_name(source: Path, destination: Path) -> subprocess.CompletedProcess[str]:
+    """``python -m staging``, killed when the first file is whole and has no name yet."""
+    command = [sys.executable, str(PROGRAMS / "killed_at_rename.py"), str(source), str(destination)]
+    return subprocess.run(
+        command, env=ENVIRON | {"KILLED_AT": "1"}, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_what_a_killed_staging_left_is_room_for_the_next(disk: Callable[[int, int], Path], tmp_path: Path) -> None:
+    """A file takes four fifths of the disk; where others have taken the rest meanwhile, the next one is refused."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/file").write_bytes(os.urandom(2000 * PAGE))
+    to = disk(2500, 100)
+    killed = killed_at_first_name(tmp_path / "source", to / "to")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert os.statvfs(to).f_bavail < 500
+    fill(to, 0, 50)
+    refused = stage(tmp_path / "source", to / "to", "")
+    assert refused.returncode == 2
+    assert "free some, or choose a larger place" in refused.stderr
+    unfill(to)
+    done = stage(tmp_path / "source", to / "to", "")
+    assert done.returncode == 0, done.stderr
+    assert contents(to / "to") == contents(tmp_path / "source")
+
+
+def test_what_a_stopped_reshuffle_brought_is_room_for_the_next_staging(
+    disk: Callable[[int, int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two nodes share the disk, which can't hold what moves a second time."""
+    (tmp_path / "source").mkdir()
+    for number in range(16):
+        (tmp_path / f"source/{number}").write_bytes(os.urandom(100 * PAGE))
+    to = disk(4000, 1000)
+    options = StageOptions(tmp_path / "source", str(to / "{node}"), "shard")
+    run_ranks([1, 1], partial(stage_here, options))
+    before, free = contents(to), os.statvfs(to).f_bavail
+
+    def stop(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("staging.reshuffle.settle", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_ranks([1, 1], lambda world: reshuffle(options, 1, world))
+    arrived = free - os.statvfs(to).f_bavail
+    assert arrived > 400
+    fill(to, arrived - 200, 500)
+    run_ranks([1, 1], partial(stage_here, replace(options, shuffle=1)))
+    unfill(to)
+    found = contents(to)
+    assert {name.partition("/")[2] for name in found} == {name.partition("/")[2] for name in before}
+    assert found != before

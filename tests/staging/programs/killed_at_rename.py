@@ -1,4 +1,4 @@
-"""``python -m staging``, killed as it gives the third file its name."""
+"""``python -m staging``, killed as it gives a file its name: the third, or the one of number ``KILLED_AT``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ rename, names = os.rename, list[Any]()
 
 
 def count(*words: Any, **more: Any) -> None:
-    """Rename twice."""
+    """Rename the files before."""
     names.append(words)
-    if len(names) == 3:
+    if len(names) == int(os.environ.get("KILLED_AT", "3")):
         os.kill(os.getpid(), signal.SIGKILL)
     rename(*words, **more)
 

@@ -193,7 +193,7 @@ def _remove_books(destination: DestinationFolder, cleaned: Cleaned) -> None:
 
 
 def _remove_staged(folder: DestinationFolder, records: Records, cleaned: Cleaned) -> bool:
-    """Remove what the manifest names and what is unfinished; returns whether files stay that it does not name."""
+    """Remove what the manifest names and what is unfinished; returns whether files stay that it lacks or doubts."""
     with refusals(folder / BOOKKEEPING), folder.below(BOOKKEEPING) as books:
         books.remove(ARRIVING)
     for file in records:
@@ -219,7 +219,8 @@ def _sweep(destination: DestinationFolder, records: Records, cleaned: Cleaned) -
                     os.unlink(name, dir_fd=descriptor)
             else:
                 left = f"{where}/{name}" if where else name
-                unnamed |= left not in records and is_file(descriptor, name)
+                as_named = left in records and not records.is_doubted(left)
+                unnamed |= not as_named and is_file(descriptor, name)
                 cleaned.left.append(left)
         for name in folders:  # these have been visited
             if where or name != BOOKKEEPING:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from staging.ledger.journal import Journal
 from staging.ledger.manifest import manifest_path
 from staging.ranks.world import Alone
 from tests.staging.begun import begin
+from tests.staging.processes import ENVIRON, PROGRAMS, contents
 
 
 @pytest.fixture
@@ -54,3 +58,29 @@ def test_once_they_are_removed_the_books_go_too(killed: Path) -> None:
         (killed / name).unlink()
     assert ended("--clean", killed) == 0
     assert list(killed.iterdir()) == []
+
+
+def test_a_file_that_came_anew_and_is_not_named_anew_keeps_the_books(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The manifest names it as it was before, and doubts that."""
+    source, staged = tmp_path / "source", tmp_path / "to"
+    source.mkdir()
+    for text in ("old", "newer"):
+        for name in ("a", "b"):
+            (source / name).write_text(text)
+        if text == "old":
+            assert ended(source, staged) == 0
+    command = [sys.executable, str(PROGRAMS / "killed_at_rename.py"), str(source), str(staged), "--threads", "1"]
+    killed = subprocess.run(command, env=ENVIRON | {"KILLED_AT": "2"}, capture_output=True, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (came,) = (name for name in ("a", "b") if (staged / name).read_text() == "newer")
+    capsys.readouterr()
+    assert ended("--clean", staged) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"left {came}, which is not as staging put it there", f"{staged}: {UNFINISHED}",
+    ]  # fmt: skip
+    assert contents(staged) == {came: b"newer"}
+    assert ended(source, staged) == 0
+    assert ended("--clean", staged) == 0
+    assert list(staged.iterdir()) == []

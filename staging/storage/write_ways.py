@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -30,17 +31,24 @@ REFUSALS = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 def choose_way(asked: str, probed: str, folder: Path) -> WriteWay:
     """The way that is asked for, or for ``auto`` the one that a probe found, or that suits ``folder``'s filesystem.
 
-    Raises ``InputError`` if the one that is asked for does not work there.
+    Raises ``InputError`` if the one that is asked for does not work there, or can't be tried, as on a full disk.
     """
     kind = filesystem_type(existing_parent(folder))
     if asked != "auto":
-        if asked not in (found := ways_at(folder)):
+        try:
+            found = ways_at(folder)
+        except OSError as error:
+            raise InputError(
+                f"--write-way {asked} cannot be tried at {folder} ({error.strerror}): make room, or take auto"
+            ) from None
+        if asked not in found:
             raise InputError(
                 f"--write-way {asked} does not work at {folder} ({kind}): take {' or '.join(found)}, or auto"
             )
         return WAYS[WAYS.index(asked)]
-    if probed in WAYS and probed in ways_at(folder):
-        return WAYS[WAYS.index(probed)]
+    with suppress(OSError):  # such as a full disk, onto which there may be nothing to write
+        if probed in WAYS and probed in ways_at(folder):
+            return WAYS[WAYS.index(probed)]
     return "early" if kind in DISKS else "buffered"
 
 

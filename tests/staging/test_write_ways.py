@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from staging.errors import InputError
 from staging.options import StageOptions
 from staging.probing.ceilings import Ceilings, Rate, read_ceilings, write_ceilings
 from staging.probing.probe import probe
@@ -120,6 +122,30 @@ def test_a_way_that_a_probe_found_but_works_no_more_is_not_taken(
     monkeypatch.setattr(write_ways, "ways_at", lambda _: ["buffered"])
     monkeypatch.setattr(write_ways, "filesystem_type", lambda _: "nfs")
     assert choose_way("auto", "uncached", tmp_path) == "buffered"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_without_room_to_try_a_way(
+    number: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is staged, and nothing has to be written: what a probe found is not needed, a way by name is refused."""
+    staged(source, tmp_path / "out")
+    rates = (Rate("write_flushed", 4, MIB, (1e9,), "uncached"),)
+    known = Ceilings(str(source), str(tmp_path / "out"), (Alone().place.node_name,), 1, 1.0, rates)
+    with DestinationFolder(tmp_path / "out") as folder:
+        write_ceilings(known, folder)
+
+    def refuse(*words: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(write_ways, "write_at", refuse)
+    monkeypatch.setattr(write_ways, "filesystem_type", lambda _: "xfs")
+    assert staged(source, tmp_path / "out").ranks[0].way == "early"
+    with pytest.raises(InputError) as error:
+        staged(source, tmp_path / "out", write_way="uncached")
+    books = tmp_path / "out/.staging"
+    why = os.strerror(number)
+    assert str(error.value) == f"--write-way uncached cannot be tried at {books} ({why}): make room, or take auto"
 
 
 @pytest.mark.parametrize("fastest", WAYS)

@@ -5,6 +5,7 @@ Does not import Lightning: objects are recognized by their methods.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import (
@@ -28,14 +29,16 @@ ORDERS = (RandomSampler, SequentialSampler, DistributedSampler)
 """Samplers that take each sample once."""
 
 
-def data_module_split(module: Any, split: str, keys: Keys | None = None) -> Pairs:
+def data_module_split(make: Callable[[str], Any], config: RunConfig, split: str, keys: Keys | None = None) -> Pairs:
     """The samples of ``train`` or ``validation``, after ``setup("fit")``. ``prepare_data`` is not called.
 
-    Raises ``InputError`` for what the suite cannot use unchanged.
+    ``make`` returns the data module for the folder ``data.root``. It is called for each split, with the same random
+    draws, since a constructor may split a set at random. Raises ``InputError`` for what the suite cannot use unchanged.
     """
-    check_hooks(module, HOOKS)
-    module.trainer = NoTrainer(type(module).__name__)
     with fixed_draws():
+        module = make(config.data.root)
+        check_hooks(module, HOOKS)
+        module.trainer = NoTrainer(type(module).__name__)
         module.setup("fit")
         loader = getattr(module, LOADERS[split])()
     name = f"{type(module).__name__}.{LOADERS[split]}"

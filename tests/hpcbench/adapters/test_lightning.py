@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler, random_split
 
 import hpcbench
 from hpcbench.adapters.lightning_data import data_module_split, files_nowhere
@@ -146,16 +146,17 @@ class Streamed(IterableDataset[Any]):
 def test_datasets_of_a_data_module(lightning: Any) -> None:
     samples = TensorDataset(X, Y)
 
-    def module(train: Any, **members: Any) -> Any:
+    def split_of_module(train: Any, split: str = "train", **members: Any) -> Any:
         loaders = {"train_dataloader": lambda self: train, "val_dataloader": lambda self: [DataLoader(samples)]}
-        return type("Data", (lightning.LightningDataModule,), loaders | members)()
+        made = type("Data", (lightning.LightningDataModule,), loaders | members)
+        return data_module_split(lambda folder: made(), RunConfig(), split)
 
-    pairs = data_module_split(module(DataLoader(samples, batch_size=7, shuffle=True)), "train")
+    pairs = split_of_module(DataLoader(samples, batch_size=7, shuffle=True))
     assert [(float(x), float(y)) for x, y in (pairs[index] for index in range(3))] == [(0, 1), (1, 2), (2, 9)]
     assert pairs.collate is None
-    assert len(data_module_split(module(DataLoader(samples)), "validation")) == 3
+    assert len(split_of_module(DataLoader(samples), "validation")) == 3
     own = DataLoader(samples, collate_fn=lambda batch: [torch.stack(part) for part in zip(*batch, strict=True)])
-    assert data_module_split(module(own), "train").collate is not None
+    assert split_of_module(own).collate is not None
     for train, words in (
         (DataLoader(Streamed()), "Streamed is an iterable dataset"),
         ([DataLoader(samples)] * 2, r"Data\.train_dataloader returned a list; return one DataLoader"),
@@ -165,10 +166,38 @@ def test_datasets_of_a_data_module(lightning: Any) -> None:
         ),
     ):
         with pytest.raises(InputError, match=words):
-            data_module_split(module(train), "train")
-    hooked = module(DataLoader(samples), on_after_batch_transfer=lambda self, batch, index: batch)
+            split_of_module(train)
     with pytest.raises(InputError, match="Data defines on_after_batch_transfer"):
-        data_module_split(hooked, "train")
+        split_of_module(DataLoader(samples), on_after_batch_transfer=lambda self, batch, index: batch)
+
+
+class SplitWhenMade:
+    """A data module, recognized by its methods, that splits a set at random in its constructor."""
+
+    def __init__(self, folder: str) -> None:
+        assert folder == "here"
+        numbers = torch.arange(100)
+        self.parts = random_split(TensorDataset(numbers, numbers), [80, 20])
+
+    def setup(self, stage: str) -> None:
+        """Nothing is left to do."""
+
+    def train_dataloader(self) -> Any:
+        """Of four fifths."""
+        return DataLoader(self.parts[0])
+
+    def val_dataloader(self) -> Any:
+        """Of the rest."""
+        return DataLoader(self.parts[1])
+
+
+def test_a_split_that_a_constructor_draws_is_the_same_for_both_sets() -> None:
+    config = RunConfig()
+    config.data.root = "here"
+    pairs = [data_module_split(SplitWhenMade, config, split) for split in ("train", "validation")]
+    train, validation = ({int(each[index][0]) for index in range(len(each))} for each in pairs)
+    assert train | validation == set(range(100))
+    assert not train & validation
 
 
 def test_staging_of_a_set_without_a_folder_is_refused() -> None:

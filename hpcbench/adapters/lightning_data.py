@@ -53,13 +53,26 @@ def data_module_split(make: Callable[[str], Any], config: RunConfig, split: str,
 
 def check_order(loader: DataLoader[Any], name: str) -> None:
     """Refuse a sampler that chooses among the samples. Raises ``InputError``."""
-    batches, sampler = loader.batch_sampler, loader.sampler
-    for each, known in ((batches, (BatchSampler,)), (sampler, ORDERS)):
-        if each is not None and type(each) not in known:
-            raise InputError(
-                f"{name} has a {type(each).__name__}, but the suite takes each sample once an epoch, in its own order; "
-                "leave the sampler out, or choose the samples in the dataset"
-            )
+    batches = loader.batch_sampler
+    found = "" if batches is None or type(batches) is BatchSampler else type(batches).__name__
+    # A loader that was given a batch sampler has a sequential sampler beside it, which it does not use.
+    sampler = getattr(batches, "sampler", loader.sampler)
+    if found := found or choice(sampler, len(loader.dataset)):  # type: ignore[arg-type]
+        raise InputError(
+            f"{name} has a {found}, but the suite takes each sample once an epoch, in its own order; "
+            "leave the sampler out, or choose the samples in the dataset"
+        )
+
+
+def choice(sampler: Any, samples: int) -> str:
+    """What ``sampler`` is if it does not take each of the ``samples`` once, else an empty text."""
+    kind = type(sampler).__name__
+    if type(sampler) not in ORDERS:
+        return kind
+    if getattr(sampler, "replacement", False):
+        return f"{kind} with replacement"
+    taken: Any = sampler.dataset if isinstance(sampler, DistributedSampler) else sampler
+    return "" if len(taken) == samples else f"{kind} that takes {len(taken)} for a set of {samples} samples"
 
 
 def prepare(module: Any) -> None:

@@ -10,10 +10,21 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler, random_split
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    random_split,
+)
 
 import hpcbench
-from hpcbench.adapters.lightning_data import data_module_split, files_nowhere
+from hpcbench.adapters.lightning_data import check_order, data_module_split, files_nowhere
 from hpcbench.adapters.lightning_module import LightningNetwork, LightningTask, optimizers_of
 from hpcbench.config.schema import RunConfig
 from staging.errors import InputError
@@ -198,6 +209,34 @@ def test_a_split_that_a_constructor_draws_is_the_same_for_both_sets() -> None:
     train, validation = ({int(each[index][0]) for index in range(len(each))} for each in pairs)
     assert train | validation == set(range(100))
     assert not train & validation
+
+
+def test_samplers_that_choose_samples_are_refused() -> None:
+    samples = TensorDataset(torch.arange(9))
+
+    def loader(sampler: Any, *, batched: bool) -> DataLoader[Any]:
+        both: dict[str, Any] = {"batch_sampler": BatchSampler(sampler, 3, False)} if batched else {"sampler": sampler}
+        return DataLoader(samples, **both)
+
+    for sampler, words in (
+        (SubsetRandomSampler([0, 1, 2]), "Data has a SubsetRandomSampler, but the suite takes each sample once"),
+        (RandomSampler(samples, replacement=True), "Data has a RandomSampler with replacement, but"),
+        (RandomSampler(samples, num_samples=4), "Data has a RandomSampler that takes 4 for a set of 9 samples"),
+        (RandomSampler(samples, num_samples=18), "Data has a RandomSampler that takes 18 for a set of 9 samples"),
+        (SequentialSampler(range(5)), "Data has a SequentialSampler that takes 5 for a set of 9 samples"),
+        (
+            DistributedSampler(TensorDataset(torch.arange(6)), num_replicas=2, rank=0),
+            "Data has a DistributedSampler that takes 6 for a set of 9 samples",
+        ),
+        ([0, 1, 2], "Data has a list, but"),
+    ):
+        for batched in (False, True):
+            with pytest.raises(InputError, match=words):
+                check_order(loader(sampler, batched=batched), "Data")
+    for sampler in (RandomSampler(samples), SequentialSampler(samples), DistributedSampler(samples, 2, 0)):
+        check_order(loader(sampler, batched=False), "Data")
+        check_order(loader(sampler, batched=True), "Data")
+    check_order(DataLoader(samples, batch_size=None, shuffle=True), "Data")
 
 
 def test_staging_of_a_set_without_a_folder_is_refused() -> None:

@@ -20,7 +20,9 @@ FOLDER_NAMES = ("data_dir", "root", "data_root", "data_path", "root_dir", "folde
 """Arguments of data modules that take the folder of a dataset."""
 OPTIMIZERS = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw"}
 """Names of torch's optimizers in the suite."""
-SETTINGS = ("lr", "weight_decay", "momentum", "nesterov", "betas", "eps")
+SETTINGS = ("weight_decay", "momentum", "nesterov", "betas", "eps")
+DROPPED = ("amsgrad", "dampening", "maximize")
+"""Options of torch's optimizers that the suite's do not have."""
 
 
 def wrap(name: str, out: Path, asked: Wrapping) -> Path:
@@ -123,10 +125,13 @@ def optimizer_settings(model: Any) -> tuple[dict[str, Any], str]:
     if kind not in OPTIMIZERS:
         return {}, f"a start; the suite does not know {kind} of configure_optimizers"
     group = optimizer.param_groups[0]
-    settings: dict[str, Any] = {"name": OPTIMIZERS[kind]}
+    # Making a schedule takes its first step, after which "lr" is the rate at the start, often that of a warm-up.
+    peak = group.get("max_lr", group.get("initial_lr", group["lr"]))
+    settings: dict[str, Any] = {"name": OPTIMIZERS[kind], "lr": float(peak)}
     for name in SETTINGS:
         value = group.get(name)
         if value is not None:
             settings[name] = list(value) if isinstance(value, tuple) else value
     several = ", of its first group" if len(optimizer.param_groups) > 1 else ""
-    return settings, f"of configure_optimizers{several}, without its schedule"
+    without = ", ".join(["its schedule", *(name for name in DROPPED if group.get(name))])
+    return settings, f"of configure_optimizers{several}, without {without}"

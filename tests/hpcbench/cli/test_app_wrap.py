@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from torch import nn
 
 from hpcbench.cli.main import main
-from hpcbench.skeleton.wrap import folder_argument
+from hpcbench.skeleton.wrap import folder_argument, optimizer_settings
 from hpcbench.skeleton.wrapped import render_wrapped
 from hpcbench.skeleton.wrapping import Found, Wrapping
 from staging.errors import InputError
@@ -104,6 +106,38 @@ def test_the_folder_of_a_data_module_is_found_by_name() -> None:
     assert folder_argument(lambda **settings: None) is None
     with pytest.raises(InputError, match="the data module needs the argument 'size'; give a function of the folder"):
         folder_argument(needs_more)
+
+
+class Scheduled:
+    """A module whose ``configure_optimizers`` makes what ``make`` returns for its parameters."""
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def configure_optimizers(self) -> Any:
+        """Optimizer and schedule."""
+        return self.make([nn.Parameter(torch.zeros(1))])
+
+
+def test_the_rate_of_a_preset_is_the_peak_of_the_schedule_rather_than_its_start() -> None:
+    def from_zero(parameters: Any) -> Any:
+        optimizer = torch.optim.AdamW(parameters, lr=0.02, amsgrad=True)
+        return [optimizer], [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: epoch / 5)]
+
+    def cycle(parameters: Any) -> Any:
+        optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9, dampening=0.1, maximize=True)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=10, cycle_momentum=False)
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    settings, remark = optimizer_settings(Scheduled(from_zero))
+    assert settings == {"name": "adamw", "lr": 0.02, "weight_decay": 0.01, "betas": [0.9, 0.999], "eps": 1e-8}
+    assert remark == "of configure_optimizers, without its schedule, amsgrad"
+    settings, remark = optimizer_settings(Scheduled(cycle))
+    assert (settings["lr"], settings["momentum"]) == (0.5, 0.9)
+    assert remark == "of configure_optimizers, without its schedule, dampening, maximize"
+    settings, remark = optimizer_settings(Scheduled(lambda parameters: torch.optim.SGD(parameters, lr=0.3)))
+    assert settings["lr"] == 0.3
+    assert remark == "of configure_optimizers, without its schedule"
 
 
 @pytest.mark.parametrize("value", ["nan", "-inf", "2e9", "high"])

@@ -8,6 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hpcbench.skeleton.wrapping import Found, Wrapping
 
 FOLDER = "wrapped_templates"
@@ -74,7 +76,7 @@ def preset(asked: Wrapping, found: Found) -> str:
     lines += [f"  {key}: {number(value)}" for key, value in found.optimizer.items()]
     lines += ["train:", f"  local_batch_size: {asked.batch_size}", f"  max_epochs: {asked.max_epochs}"]
     if asked.target is not None:
-        lines.append(f"  target: {asked.target}")
+        lines.append(f"  target: {number(asked.target)}")
     if asked.data and not found.folder_argument:
         lines = ["data:", "  root: .  # which the data module does not take", *lines]
     return "\n".join(lines)
@@ -86,9 +88,12 @@ def quoted(texts: tuple[str, ...]) -> str:
 
 
 def number(value: Any) -> str:
-    """A setting in YAML 1.1, for which ``1e-08`` is a text."""
-    text = json.dumps(value) if isinstance(value, bool | list) else str(value)
-    return f"{value:.12f}".rstrip("0") if isinstance(value, float) and "e-" in text else text
+    """A setting in YAML 1.1 with all of its digits; ``1e-08`` is a text there."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(number, value))}]"
+    if isinstance(value, float):
+        return np.format_float_positional(value, trim="0")
+    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def template(name: str) -> string.Template:

@@ -13,7 +13,7 @@ from torch import nn
 
 from hpcbench.cli.main import main
 from hpcbench.skeleton.wrap import folder_argument, optimizer_settings
-from hpcbench.skeleton.wrapped import render_wrapped
+from hpcbench.skeleton.wrapped import number, preset, render_wrapped
 from hpcbench.skeleton.wrapping import Found, Wrapping
 from staging.errors import InputError
 
@@ -106,6 +106,18 @@ def test_the_folder_of_a_data_module_is_found_by_name() -> None:
     assert folder_argument(lambda **settings: None) is None
     with pytest.raises(InputError, match="the data module needs the argument 'size'; give a function of the folder"):
         folder_argument(needs_more)
+
+
+@pytest.mark.parametrize("value", [1e-15, 2.5e-300, 1.23456789012345e-5, 0.1, 3.0, 1e20, True, [0.9, 1e-13]])
+def test_numbers_of_a_preset_keep_their_digits(value: Any) -> None:
+    found = yaml.safe_load(f"key: {number(value)}")["key"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_small_target_stays_a_number() -> None:
+    asked = Wrapping("a.b:Net", data="a.b:Data", target=1e-5)
+    assert yaml.safe_load(preset(asked, Found(True, {}, "a start", "root")))["train"]["target"] == 1e-5
 
 
 class Scheduled:

@@ -94,9 +94,8 @@ class LightningNetwork(nn.Module):
         """What ``training_step`` or ``validation_step`` returns for a batch in the form that the module knows."""
         batch = [inputs, target] if self.keys is None else dict(zip(self.keys, (inputs, target), strict=True))
         called: Callable[..., Any] = getattr(self.module, method)
-        numbered = "batch_idx" in inspect.signature(called).parameters
         self.logged.values.clear()
-        return called(batch, 0) if numbered else called(batch)
+        return called(batch, 0) if takes_number(called) else called(batch)
 
     def evaluated(self, inputs: Tensor, target: Tensor) -> Tensor:
         """The metrics that ``validation_step`` logs: (metrics,)."""
@@ -155,6 +154,13 @@ class LightningTask(Task):
 def is_lightning(model: nn.Module) -> bool:
     """Whether ``model`` is a LightningModule."""
     return any(cls.__name__ == "LightningModule" for cls in type(model).__mro__)
+
+
+def takes_number(step: Callable[..., Any]) -> bool:
+    """Whether ``step`` takes the batch's number after the batch, whatever it is called, as Lightning decides it."""
+    kinds = [parameter.kind for parameter in inspect.signature(step).parameters.values()]
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Parameter.VAR_POSITIONAL in kinds or sum(kind in positional for kind in kinds) >= 2
 
 
 def loss_of(returned: Any, name: str) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import (
     BatchSampler,
@@ -96,6 +96,54 @@ def test_the_loss_is_that_of_training_step_and_rows_are_what_was_logged(line: An
     assert task.metrics(scores) == pytest.approx(expected, rel=1e-6)
     assert task.forward(network, X[:0], Y[:0]).shape == (0, 2)
     assert len(optimizers_of(network.module)) == 1
+
+
+class Means(nn.Module):
+    """A module with the methods of a LightningModule, which stands in for one without the library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(1, 1)
+
+    def configure_model(self) -> None:
+        """Nothing is left to make."""
+
+    def setup(self, stage: str) -> None:
+        """Nothing is left to set up."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A line."""
+        output: Tensor = self.dense(x)
+        return output
+
+    def training_step(self, batch: Any, *args: Any) -> Tensor:
+        """The mean squared error."""
+        return functional.mse_loss(self(batch[0]), batch[1])
+
+    def validation_step(self, batch: Any) -> None:
+        """Log the mean error."""
+        owner: Any = self
+        owner.log("mae", (self(batch[0]) - batch[1]).abs().mean())
+
+
+def test_a_step_gets_the_number_of_the_batch_where_lightning_gives_it() -> None:
+    def unnamed(self: Any, batch: Any, _: int) -> Any:
+        assert _ == 0
+        return functional.mse_loss(self(batch[0]), batch[1])
+
+    def several(self: Any, *batch_and_number: Any) -> Any:
+        (x, y), number = batch_and_number
+        assert number == 0
+        return functional.mse_loss(self(x), y)
+
+    def alone(self: Any, batch: Any, *, scale: float = 1.0, **settings: Any) -> Any:
+        assert not settings
+        return scale * functional.mse_loss(self(batch[0]), batch[1])
+
+    for step in (unnamed, several, alone):
+        module = type("Changed", (Means,), {"training_step": step})()
+        loss = LightningNetwork(module, ("mae",))(X, Y)
+        assert loss.item() == functional.mse_loss(module(X), Y).item()
 
 
 @pytest.mark.slow

@@ -63,7 +63,11 @@ def check_plain(asked: Wrapping) -> None:
     if len(asked.metrics) > 1:
         raise InputError(f"--metric is given {len(asked.metrics)} times; a plain module takes one, a function")
     for option, path in (("--loss", asked.loss), *(("--metric", path) for path in asked.metrics)):
-        imported(path, option)
+        if inspect.isclass(imported(path, option)):
+            raise InputError(
+                f"{option} ({path}) is a class; name a function of output and target, such as "
+                "torch.nn.functional:mse_loss"
+            )
 
 
 def imported(path: str, option: str) -> Any:

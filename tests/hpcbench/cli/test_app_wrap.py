@@ -86,6 +86,8 @@ def test_files_of_a_lightning_module_are_python_and_its_numbers_numbers(folder: 
         ([*PLAIN, "--module", "my_lab:Needy"], "cannot be made without arguments (TypeError"),
         ([*PLAIN, "--module", "my_lab:dict"], "my_lab has no class or function 'dict'"),
         ([*PLAIN, "--loss", "my_lab:none"], "--loss (my_lab:none): my_lab has no class or function"),
+        ([*PLAIN, "--loss", "torch.nn:MSELoss"], "--loss (torch.nn:MSELoss) is a class; name a function of output and"),
+        ([*PLAIN, "--metric", "my_lab:Net"], "--metric (my_lab:Net) is a class; name a function of output and target"),
         ([*PLAIN, "--metric", "my_lab:loss", "--metric", "my_lab:loss"], "--metric is given 2 times; a plain module"),
     ],
 )

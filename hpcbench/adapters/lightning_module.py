@@ -7,6 +7,7 @@ by their methods.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -26,8 +27,12 @@ HOOKS = (
     "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device",
 )  # fmt: skip
 """Hooks that change a step or a batch, which the suite does not call."""
-CLOSE, CLOSE_MIXED = 1e-3, 0.05
-"""Largest relative difference between a mean over a batch and that over its halves, in full and in mixed precision."""
+COMPARED = 8
+"""Samples of a batch whose metrics are compared: together, and each alone."""
+CLOSE = 1e-3
+"""Largest relative difference of equal means."""
+ENOUGH = 1.0
+"""Relative differences between samples that add up to this show whether a metric is a mean: one 0 and 1 are enough."""
 
 
 class Logged:
@@ -58,7 +63,8 @@ class LightningNetwork(nn.Module):
         self.name = type(module).__name__
         self.metrics, self.keys = metrics, keys
         self.logged = Logged()
-        self.are_means = False
+        self.differences = dict.fromkeys(metrics, 0.0)
+        """Sum over the batches that were checked of each metric's relative difference between samples."""
         check_module(module)
         owner: Any = module
         owner.trainer = NoTrainer(self.name)
@@ -75,10 +81,7 @@ class LightningNetwork(nn.Module):
             return output if target is None or self.training else output.new_zeros((0, len(self.metrics)))
         if self.training:
             return loss_of(self.step("training_step", inputs, target), self.name)
-        values = self.evaluated(inputs, target)
-        if not self.are_means and len(inputs) > 1:
-            self.check_means(values, inputs, target)
-        return values.expand(len(inputs), -1)
+        return self.evaluated(inputs, target).expand(len(inputs), -1)
 
     def _apply(self, fn: Any, recurse: bool = True) -> LightningNetwork:
         """Move parameters as ``nn.Module`` does, and set ``device`` and ``dtype`` of LightningModules to match."""
@@ -116,19 +119,40 @@ class LightningNetwork(nn.Module):
             values.append(torch.as_tensor(value, device=inputs.device).detach().reshape(()).double())
         return torch.stack(values)
 
-    def check_means(self, whole: Tensor, inputs: Tensor, target: Tensor) -> None:
-        """Refuse a metric that is not a mean over samples: with other batches it would be another number."""
-        half = len(inputs) // 2
-        parts = [self.evaluated(inputs[:half], target[:half]), self.evaluated(inputs[half:], target[half:])]
-        mean = (half * parts[0] + (len(inputs) - half) * parts[1]) / len(inputs)
-        close = CLOSE_MIXED if torch.is_autocast_enabled(inputs.device.type) else CLOSE
-        for name, value, other in zip(self.metrics, whole.tolist(), mean.tolist(), strict=True):
-            if abs(value - other) > close * max(abs(value), abs(other), 1e-3):
+    def check_means(self, inputs: Tensor, target: Tensor) -> None:
+        """Refuse a metric that is not a mean over samples: with other batches it would be another number.
+
+        Looks at every batch until samples have differed enough, since many metrics that are no means, such as F1, are
+        0 for all samples at first. Computes in full precision. Raises ``InputError``.
+        """
+        if len(inputs) < 2 or min(self.differences.values()) >= ENOUGH:
+            return
+        rows = range(0, len(inputs), -(-len(inputs) // COMPARED))
+        with torch.autocast(inputs.device.type, enabled=False):
+            together = self.evaluated(inputs[:: rows.step], target[:: rows.step]).tolist()
+            alone = [self.evaluated_alone(inputs[row : row + 1], target[row : row + 1]) for row in rows]
+        for name, whole, values in zip(self.metrics, together, zip(*alone, strict=True), strict=True):
+            mean, scale = sum(values) / len(values), max(abs(whole), *map(abs, values), 1e-3)
+            if not math.isfinite(whole):  # for which the run ends in any case
+                continue
+            if not math.isfinite(mean) or abs(whole - mean) > CLOSE * scale:
                 raise InputError(
-                    f"'{name}' of {self.name} is {value:.6g} for a batch of {len(inputs)}, and {other:.6g} as the mean "
-                    "of its halves, so it would change with batch and ranks; log a mean over samples"
+                    f"'{name}' of {self.name} is {whole:.6g} for {len(values)} samples, and {mean:.6g} as the mean of "
+                    "each alone, so it would change with batch and ranks; log a mean over samples"
                 )
-        self.are_means = True
+            self.differences[name] += (max(values) - min(values)) / scale
+
+    def evaluated_alone(self, inputs: Tensor, target: Tensor) -> list[float]:
+        """The metrics of one sample. Raises ``InputError`` if they need several."""
+        try:
+            values: list[float] = self.evaluated(inputs, target).tolist()
+        except (ValueError, IndexError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(
+                f"validation_step of {self.name} fails for one sample ({type(error).__name__}: {reason}), which a rank "
+                "may get as its batch; log means over samples"
+            ) from None
+        return values
 
 
 class LightningTask(Task):
@@ -149,6 +173,12 @@ class LightningTask(Task):
     def score(self, output: Tensor, target: Tensor) -> Tensor:
         """What ``validation_step`` logged."""
         return output.double()
+
+    def check_batch(self, model: nn.Module, inputs: Tensor, target: Tensor) -> None:
+        """Refuse metrics that are no means over samples. Raises ``InputError``."""
+        for part in model.modules():
+            if isinstance(part, LightningNetwork):
+                part.check_means(inputs, target)
 
 
 def is_lightning(model: nn.Module) -> bool:

@@ -60,6 +60,12 @@ class Task(ABC):
     def score(self, output: Tensor, target: Tensor) -> Tensor:
         """Scores of each sample, (batch, len(columns)) float64: everything that ``metrics`` needs of it."""
 
+    def check_batch(self, model: nn.Module, inputs: Tensor, target: Tensor) -> None:
+        """Look at a prepared batch of an evaluation, of real samples, as ``forward`` gets it, after its forward pass.
+
+        ``model`` is in evaluation mode, and not compiled. Raises ``InputError`` for one that the task cannot score.
+        """
+
     def metrics(self, scores: Tensor) -> dict[str, float]:
         """Metrics of the whole set from the scores of all samples, (samples, len(columns)) float64, in sample order.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 from torch.utils.data import (
     BatchSampler,
@@ -98,54 +98,6 @@ def test_the_loss_is_that_of_training_step_and_rows_are_what_was_logged(line: An
     assert len(optimizers_of(network.module)) == 1
 
 
-class Means(nn.Module):
-    """A module with the methods of a LightningModule, which stands in for one without the library."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = nn.Linear(1, 1)
-
-    def configure_model(self) -> None:
-        """Nothing is left to make."""
-
-    def setup(self, stage: str) -> None:
-        """Nothing is left to set up."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """A line."""
-        output: Tensor = self.dense(x)
-        return output
-
-    def training_step(self, batch: Any, *args: Any) -> Tensor:
-        """The mean squared error."""
-        return functional.mse_loss(self(batch[0]), batch[1])
-
-    def validation_step(self, batch: Any) -> None:
-        """Log the mean error."""
-        owner: Any = self
-        owner.log("mae", (self(batch[0]) - batch[1]).abs().mean())
-
-
-def test_a_step_gets_the_number_of_the_batch_where_lightning_gives_it() -> None:
-    def unnamed(self: Any, batch: Any, _: int) -> Any:
-        assert _ == 0
-        return functional.mse_loss(self(batch[0]), batch[1])
-
-    def several(self: Any, *batch_and_number: Any) -> Any:
-        (x, y), number = batch_and_number
-        assert number == 0
-        return functional.mse_loss(self(x), y)
-
-    def alone(self: Any, batch: Any, *, scale: float = 1.0, **settings: Any) -> Any:
-        assert not settings
-        return scale * functional.mse_loss(self(batch[0]), batch[1])
-
-    for step in (unnamed, several, alone):
-        module = type("Changed", (Means,), {"training_step": step})()
-        loss = LightningNetwork(module, ("mae",))(X, Y)
-        assert loss.item() == functional.mse_loss(module(X), Y).item()
-
-
 @pytest.mark.slow
 def test_device_and_dtype_of_the_module_follow(line: Any) -> None:
     network = LightningNetwork(line(), ("mae",)).double()
@@ -155,8 +107,9 @@ def test_device_and_dtype_of_the_module_follow(line: Any) -> None:
 
 @pytest.mark.slow
 def test_a_metric_that_is_no_mean_or_is_not_logged_is_refused(line: Any) -> None:
-    with pytest.raises(InputError, match=r"'rmse' of Line is .* for a batch of 3, and .* as the mean of its halves"):
-        LightningNetwork(line(), ("rmse",)).eval()(X, Y)
+    network, task = LightningNetwork(line(), ("rmse",)).eval(), LightningTask(("rmse",), "lower")
+    with pytest.raises(InputError, match=r"'rmse' of Line is .* for 3 samples, and .* as the mean of each alone"):
+        task.check_batch(network, X, Y)
     with pytest.raises(InputError, match=r"logs no 'val_loss' \(it logs mse, mae, rmse\); take one of these"):
         LightningNetwork(line(), ("val_loss",)).eval()(X, Y)
 

@@ -26,6 +26,7 @@ from hpcbench.skeleton import write_package
 from hpcbench.train import run as run_module
 from hpcbench.train import warm_up as warm_up_module
 from hpcbench.train.checkpoint_io import load_newest
+from hpcbench.train.task import Task
 from tests.hpcbench.optim.compiled_loops import compiled_for, loops_to_compile
 from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.interrupted import attempts, same_run
@@ -94,6 +95,26 @@ def test_random_numbers_are_as_before(train: Train, tmp_path: Path, monkeypatch:
     assert all(drawn)
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
+
+
+def test_a_task_checks_batches_of_evaluations_and_none_that_are_made_up(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[int] = []
+    counts: list[int] = []
+    real = run_module.warm_up
+
+    def watched(*parts: Any) -> float | None:
+        took = real(*parts)
+        counts.append(len(checked))
+        return took
+
+    monkeypatch.setattr(run_module, "is_due", lambda config, device: True)
+    monkeypatch.setattr(run_module, "warm_up", watched)
+    monkeypatch.setattr(Task, "check_batch", lambda task, model, inputs, target: checked.append(len(inputs)))
+    assert train(tmp_path / "run", "--train.max_epochs", "1", "--train.eval_batch_size", "3") == 0
+    assert counts == [0]
+    assert checked == [3, 3, 3, 1]
 
 
 def random_states() -> tuple[Tensor, object, str]:

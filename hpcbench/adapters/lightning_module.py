@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from hpcbench.adapters.no_trainer import NoTrainer, check_hooks, overridden
 from hpcbench.adapters.pairs import Keys
+from hpcbench.config.schema import RunConfig
 from hpcbench.train.task import Task
 from staging.errors import InputError
 
@@ -156,9 +157,13 @@ class LightningNetwork(nn.Module):
 
 
 class LightningTask(Task):
-    """The loss that a ``LightningNetwork`` returns, and the metrics that it logs; the target is for the first one."""
+    """The loss that a ``LightningNetwork`` returns, and the metrics that it logs; the target is for the first one.
 
-    def __init__(self, metrics: tuple[str, ...], better: Literal["lower", "higher"]) -> None:
+    Raises ``InputError`` for settings that do not go with the steps of a module.
+    """
+
+    def __init__(self, metrics: tuple[str, ...], better: Literal["lower", "higher"], config: RunConfig) -> None:
+        check_passes(config)
         self.columns, self.metric, self.better = metrics, metrics[0], better
         self.metric_key = "eval_error" if better == "lower" else "eval_accuracy"
 
@@ -179,6 +184,20 @@ class LightningTask(Task):
         for part in model.modules():
             if isinstance(part, LightningNetwork):
                 part.check_means(inputs, target)
+
+
+def check_passes(config: RunConfig) -> None:
+    """Refuse settings for which ranks without samples make passes, which a step cannot. Raises ``InputError``."""
+    size, simulated = config.train.batchnorm_group_size, config.parallel.simulated_ranks or 1
+    for setting, is_set, change in (
+        ("parallel.shard_states (true)", config.parallel.shard_states, "false"),
+        (f"train.batchnorm_group_size ({size}) over processes", size > simulated, "1"),
+    ):
+        if is_set:
+            raise InputError(
+                f"{setting} needs passes of ranks that are out of samples, which the steps of a LightningModule cannot "
+                f"make; set it {change}"
+            )
 
 
 def is_lightning(model: nn.Module) -> bool:

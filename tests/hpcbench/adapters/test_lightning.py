@@ -84,7 +84,7 @@ X, Y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[1.0], [2.0], [9.0]])
 
 @pytest.mark.slow
 def test_the_loss_is_that_of_training_step_and_rows_are_what_was_logged(line: Any) -> None:
-    network, task = LightningNetwork(line(), ("mae", "mse")), LightningTask(("mae", "mse"), "lower")
+    network, task = LightningNetwork(line(), ("mae", "mse")), LightningTask(("mae", "mse"), "lower", RunConfig())
     loss = task.loss(task.forward(network, X, Y), Y)
     output = network(X)
     assert loss.item() == functional.mse_loss(output, Y).item()
@@ -107,7 +107,7 @@ def test_device_and_dtype_of_the_module_follow(line: Any) -> None:
 
 @pytest.mark.slow
 def test_a_metric_that_is_no_mean_or_is_not_logged_is_refused(line: Any) -> None:
-    network, task = LightningNetwork(line(), ("rmse",)).eval(), LightningTask(("rmse",), "lower")
+    network, task = LightningNetwork(line(), ("rmse",)).eval(), LightningTask(("rmse",), "lower", RunConfig())
     with pytest.raises(InputError, match=r"'rmse' of Line is .* for 3 samples, and .* as the mean of each alone"):
         task.check_batch(network, X, Y)
     with pytest.raises(InputError, match=r"logs no 'val_loss' \(it logs mse, mae, rmse\); take one of these"):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hpcbench.adapters.lightning_module import LightningNetwork, LightningTask
+from hpcbench.config.schema import RunConfig
 from staging.errors import InputError
 
 X, Y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[1.0], [2.0], [9.0]])
@@ -100,7 +101,7 @@ def test_only_means_over_samples_pass_on_drawn_data(size: int, mixed: bool) -> N
     draws.manual_seed(1)
     trials, batches = 25, 40
     for name in METRICS:
-        task = LightningTask((name,), "lower")
+        task = LightningTask((name,), "lower", RunConfig())
         for _ in range(trials):
             network = LightningNetwork(Logging(), (name,)).eval()
             for _ in range(batches):
@@ -116,7 +117,8 @@ def test_only_means_over_samples_pass_on_drawn_data(size: int, mixed: bool) -> N
 
 
 def test_a_metric_that_is_the_same_for_all_samples_is_looked_at_again() -> None:
-    network, task = LightningNetwork(Logging(), ("f1", "mae")).eval(), LightningTask(("f1", "mae"), "higher")
+    network = LightningNetwork(Logging(), ("f1", "mae")).eval()
+    task = LightningTask(("f1", "mae"), "higher", RunConfig())
     made_up = torch.rand(16, 1)
     task.forward(network, made_up, torch.zeros(16, 1))
     assert network.differences == {"f1": 0, "mae": 0}  # a pass before the clock, of made-up samples, shows nothing
@@ -129,7 +131,7 @@ def test_a_metric_that_is_the_same_for_all_samples_is_looked_at_again() -> None:
 
 
 def test_an_evaluation_that_diverged_is_not_taken_for_a_metric_of_another_kind() -> None:
-    network, task = LightningNetwork(Logging(), ("mae",)).eval(), LightningTask(("mae",), "lower")
+    network, task = LightningNetwork(Logging(), ("mae",)).eval(), LightningTask(("mae",), "lower", RunConfig())
     task.check_batch(network, torch.full((4, 1), torch.nan), torch.zeros(4, 1))
     assert network.differences == {"mae": 0}
 
@@ -142,4 +144,16 @@ def test_a_step_that_needs_several_samples_is_refused() -> None:
 
     network = LightningNetwork(type("Changed", (Means,), {"validation_step": several})(), ("mae",)).eval()
     with pytest.raises(InputError, match=r"of Changed fails for one sample \(ValueError: needs two samples\), which a"):
-        LightningTask(("mae",), "lower").check_batch(network, X, Y)
+        LightningTask(("mae",), "lower", RunConfig()).check_batch(network, X, Y)
+
+
+def test_settings_for_which_ranks_make_passes_without_samples_are_refused() -> None:
+    config = RunConfig()
+    config.parallel.shard_states = True
+    with pytest.raises(InputError, match=r"parallel\.shard_states \(true\) needs passes of ranks that are out of"):
+        LightningTask(("mae",), "lower", config)
+    config.parallel.shard_states, config.train.batchnorm_group_size = False, 2
+    with pytest.raises(InputError, match=r"train\.batchnorm_group_size \(2\) over processes needs .*; set it 1"):
+        LightningTask(("mae",), "lower", config)
+    config.parallel.simulated_ranks = 2  # of one process
+    assert LightningTask(("mae",), "lower", config).metric == "mae"

@@ -12,6 +12,7 @@ import yaml
 from torch import nn
 
 from hpcbench.cli.main import main
+from hpcbench.config.schema import RunConfig
 from hpcbench.skeleton.wrap import folder_argument, optimizer_settings
 from hpcbench.skeleton.wrapped import number, preset, render_wrapped
 from hpcbench.skeleton.wrapping import Found, Wrapping
@@ -108,6 +109,18 @@ def test_the_folder_of_a_data_module_is_found_by_name() -> None:
     assert folder_argument(lambda **settings: None) is None
     with pytest.raises(InputError, match="the data module needs the argument 'size'; give a function of the folder"):
         folder_argument(needs_more)
+
+
+def test_the_task_of_a_lightning_module_refuses_settings_of_a_run() -> None:
+    asked = Wrapping("a.b:Net", data="a.b:Data", metrics=("val_loss",))
+    written = render_wrapped("mine", asked, Found(True, {}, "a start", "root"))
+    names: dict[str, Any] = {}
+    exec(compile(written["src/mine/task.py"], "task.py", "exec"), names)
+    config = RunConfig()
+    assert names["build_task"](config).metric == "val_loss"
+    config.parallel.shard_states = True
+    with pytest.raises(InputError, match=r"parallel\.shard_states \(true\) needs passes"):
+        names["build_task"](config)
 
 
 @pytest.mark.parametrize("value", [1e-15, 2.5e-300, 1.23456789012345e-5, 0.1, 3.0, 1e20, True, [0.9, 1e-13]])

@@ -41,6 +41,12 @@ def test_a_recorded_page_has_the_words_of_today(study: str, copied: Path, monkey
     )
 
 
+def test_the_tutorial_shows_the_recorded_proposal() -> None:
+    shown = (ROOT / "docs/tutorials/proposal.md").read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
+    assert len(shown.splitlines()) == 5
+    assert shown in (STUDIES / "cosmoflow-strong" / "proposal.txt").read_text(encoding="utf-8")
+
+
 def text(path: Path) -> str | None:
     """What a file says, if it is there."""
     return path.read_text(encoding="utf-8") if path.exists() else None

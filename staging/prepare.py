@@ -76,12 +76,6 @@ class Prepared:
         return self.present.wanted
 
     @property
-    def mended(self) -> list[tuple[str, BadFile]]:
-        """Those of ``bad`` that this staging brings again."""
-        lost = set(self.lost)
-        return [each for each in self.bad if each not in lost]
-
-    @property
     def moving(self) -> NDArray[np.bool_]:
         """Entries that some node lacks."""
         return self.present.moving

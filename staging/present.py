@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,10 +138,22 @@ def is_gone(source: Path, entry: str) -> bool:
         raise DataError(source / entry, problem, "check that the source can be read") from None
 
 
-def refuse_lost(destination: Path, lost: Collection[BadFile]) -> None:
-    """Raise ``DataError`` if files that a repair found bad, and could not bring again, are still in the manifest."""
-    staying = load_records(destination) if lost else ()
-    left = [file for file in lost if file.name in staying]
+def brought_again(
+    destination: Path, bad: Collection[BadFile], lost: Collection[BadFile]
+) -> tuple[list[BadFile], list[BadFile]]:
+    """After a move, those of this node's ``bad`` files that came again, and those that stay; dropped ones are neither.
+
+    ``lost`` are those whose entries are not in this staging. Another entry may have come without making them.
+    """
+    records, gone = load_records(destination) if bad else Records(), set(lost)
+    named = [file for file in bad if file.name in records]
+    stays = [file in gone or records.is_doubted(file.name) for file in named]
+    pairs = list(zip(named, stays, strict=True))
+    return [file for file, is_bad in pairs if not is_bad], [file for file, is_bad in pairs if is_bad]
+
+
+def refuse_bad(destination: Path, left: Sequence[BadFile]) -> None:
+    """Raise ``DataError`` if there are files that a repair found bad, and could not bring again."""
     if left:
         more = f", and {len(left) - 1} more" if len(left) > 1 else ""
         raise DataError(

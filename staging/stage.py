@@ -26,6 +26,7 @@ from staging.ledger.destination_lock import DestinationLock, lock_destination
 from staging.ledger.durable_batch import DurableBatch, sync_filesystem
 from staging.ledger.journal import KILLED, Journal, Start
 from staging.ledger.manifest import Manifest
+from staging.ledger.verify import BadFile
 from staging.moving.direct import move_directly
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.streams import Stream
@@ -34,7 +35,7 @@ from staging.one_line import one_line
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.prepare import Prepared, identity, prepare, settled
-from staging.present import drop, make_way, refuse_lost, stale_file, vanished
+from staging.present import brought_again, drop, make_way, refuse_bad, stale_file, vanished
 from staging.print_line import print_line
 from staging.probing.ceilings import Ceilings, ceilings_for
 from staging.progress import Progress
@@ -298,7 +299,13 @@ class Staging:
                 print_line(f"{place.node_name}: left {one_line(name)}, which is not as staging put it there")
         else:
             self.counters.files_vanished = len(files)
-        refuse_lost(destination, [file for node, file in self.prepared.lost if node == place.node_name])
+        refuse_bad(destination, self.repairs()[1])
+
+    def repairs(self) -> tuple[list[BadFile], list[BadFile]]:
+        """The bad files of this node that came again, and those that stay."""
+        prepared, here = self.prepared, self.world.place.node_name
+        bad, lost = ([file for node, file in each if node == here] for each in (prepared.bad, prepared.lost))
+        return brought_again(prepared.destination, bad, lost)
 
     def verify(self) -> None:
         """Read again what is at the destination; ``EveryRankError`` names the first bad file and the number of them.
@@ -331,9 +338,11 @@ class Staging:
             tier=storage(self.prepared.destination).tier, threads=options.threads, way=self.way,
             timeline=landings.timeline,
         )  # fmt: skip
+        mended = [(place.node_name, file) for file in self.repairs()[0]] if place.local_rank == 0 else []
+        everywhere = self.world.all_gather(mended) if self.prepared.bad else []
         return StagingReport(
             source=str(options.source), destination=options.destination, placement=options.placement,
             path=options.path, transform=options.transform, verify=options.verify, flushed=True,
-            repaired=[{"node": node, **asdict(file)} for node, file in self.prepared.mended],
+            repaired=[{"node": node, **asdict(file)} for part in everywhere for node, file in part],
             ranks=self.world.all_gather(own),
         )  # fmt: skip

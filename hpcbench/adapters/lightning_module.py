@@ -30,8 +30,10 @@ HOOKS = (
 """Hooks that change a step or a batch, which the suite does not call."""
 COMPARED = 8
 """Samples of a batch whose metrics are compared: together, and each alone."""
-CLOSE = 1e-3
-"""Largest relative difference of equal means."""
+CLOSE, CLOSE_MIXED = 1e-3, 0.05
+"""Largest relative difference of equal means, in full and in mixed precision."""
+CHECKED_BATCHES = 64
+"""The most batches that are looked at: the passes take time of the evaluations."""
 ENOUGH = 1.0
 """Relative differences between samples that add up to this show whether a metric is a mean: one 0 and 1 are enough."""
 
@@ -66,6 +68,7 @@ class LightningNetwork(nn.Module):
         self.logged = Logged()
         self.differences = dict.fromkeys(metrics, 0.0)
         """Sum over the batches that were checked of each metric's relative difference between samples."""
+        self.checked = 0
         check_module(module)
         owner: Any = module
         owner.trainer = NoTrainer(self.name)
@@ -123,25 +126,35 @@ class LightningNetwork(nn.Module):
     def check_means(self, inputs: Tensor, target: Tensor) -> None:
         """Refuse a metric that is not a mean over samples: with other batches it would be another number.
 
-        Looks at every batch until samples have differed enough, since many metrics that are no means, such as F1, are
-        0 for all samples at first. Computes in full precision. Raises ``InputError``.
+        Looks at batches until samples have differed enough, since many metrics that are no means, such as F1, are 0
+        for all samples at first. Computes in full precision where the module can. Raises ``InputError``.
         """
-        if len(inputs) < 2 or min(self.differences.values()) >= ENOUGH:
+        if len(inputs) < 2 or self.checked == CHECKED_BATCHES or min(self.differences.values()) >= ENOUGH:
             return
-        rows = range(0, len(inputs), -(-len(inputs) // COMPARED))
-        with torch.autocast(inputs.device.type, enabled=False):
-            together = self.evaluated(inputs[:: rows.step], target[:: rows.step]).tolist()
-            alone = [self.evaluated_alone(inputs[row : row + 1], target[row : row + 1]) for row in rows]
+        self.checked += 1
+        try:
+            with torch.autocast(inputs.device.type, enabled=False):
+                together, alone = self.compared(inputs, target)
+            close = CLOSE
+        except RuntimeError:  # of an operation that takes only numbers of half precision
+            together, alone = self.compared(inputs, target)
+            close = CLOSE_MIXED
         for name, whole, values in zip(self.metrics, together, zip(*alone, strict=True), strict=True):
             mean, scale = sum(values) / len(values), max(abs(whole), *map(abs, values), 1e-3)
             if not math.isfinite(whole):  # for which the run ends in any case
                 continue
-            if not math.isfinite(mean) or abs(whole - mean) > CLOSE * scale:
+            if not math.isfinite(mean) or abs(whole - mean) > close * scale:
                 raise InputError(
                     f"'{name}' of {self.name} is {whole:.6g} for {len(values)} samples, and {mean:.6g} as the mean of "
                     "each alone, so it would change with batch and ranks; log a mean over samples"
                 )
             self.differences[name] += (max(values) - min(values)) / scale
+
+    def compared(self, inputs: Tensor, target: Tensor) -> tuple[list[float], list[list[float]]]:
+        """The metrics of some samples of a batch together, and of each of them alone."""
+        rows = range(0, len(inputs), -(-len(inputs) // COMPARED))
+        together: list[float] = self.evaluated(inputs[:: rows.step], target[:: rows.step]).tolist()
+        return together, [self.evaluated_alone(inputs[row : row + 1], target[row : row + 1]) for row in rows]
 
     def evaluated_alone(self, inputs: Tensor, target: Tensor) -> list[float]:
         """The metrics of one sample. Raises ``InputError`` if they need several."""

@@ -249,6 +249,6 @@ def moved_sheet(found: Characterisation) -> Sheet:
                       units.MISSING if ratio is None else f"{units.significant(ratio)} x"))  # fmt: skip
     return Sheet(
         "Bytes that counters saw", ("tool", "what", "in all", "in a step", "of the least"), tuple(lines), 2,
-        f"The least of what is counted: perf counts a node, here with {units.counted(round(ranks), 'rank')}; "
+        f"The least of what is counted: perf counts a node, here with {units.significant(ranks)} rank(s); "
         "the output of another tool is taken as that of one process.",
     )  # fmt: skip

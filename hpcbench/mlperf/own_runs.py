@@ -10,6 +10,7 @@ from hpcbench.mlperf.read_log import read_log, set_rates
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
+from staging.errors import DataError
 
 
 def read_own_run(place: LogPlace) -> RunRecord:
@@ -40,7 +41,10 @@ def use_epochs(record: RunRecord, folder: RunFolder) -> None:
         return
     if not folder.epochs.exists():
         return
-    table = folder.read_epochs()
+    try:
+        table = folder.read_epochs()[["epoch", "train_s", "eval_s"]].astype("float64").dropna()
+    except (KeyError, TypeError, ValueError):
+        raise DataError(folder.epochs, "is not a table of epochs", "resume the run, or leave it out") from None
     epochs = table["train_s"].groupby(table["epoch"].map(math.ceil)).sum()
     record.epochs_s, record.evaluations_s = epochs.tolist(), table["eval_s"].tolist()
     if record.time_to_train_s is not None:

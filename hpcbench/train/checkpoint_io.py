@@ -217,8 +217,10 @@ def load(path: Path, times: CheckpointTimes | None = None) -> Checkpoint:
 
 MESH = ("world size", "parallel.spatial", "train.local_batch_size", "train.accumulation")
 """The keys of the setup that say how a global batch is divided among ranks."""
+TRAINING = "training samples"
 VALIDATION = "validation samples"
 """The key of the setup that checkpoints of earlier versions lack; these are accepted with any number."""
+SAMPLES = (TRAINING, VALIDATION)
 
 
 def check_setup(found: dict[str, Any], wanted: dict[str, Any], micro_batch: int) -> bool:
@@ -231,9 +233,9 @@ def check_setup(found: dict[str, Any], wanted: dict[str, Any], micro_batch: int)
     free = (*MESH, "parallel.threads") if moved else ()
     for key, value in wanted.items():
         if key not in free and found.get(key) != value and (key in found or key != VALIDATION):
-            raise refusal(
-                f"the checkpoint was made with {key} {found.get(key)}, this run has {value}; use the same {key}"
-            )
+            problem = f"the checkpoint was made with {key} {found.get(key)}, this run has {value}; use the same {key}"
+            # A dataset that has changed is no reason to give up a checkpoint and start anew.
+            raise InputError(problem) if key in SAMPLES else refusal(problem)
     return moved
 
 

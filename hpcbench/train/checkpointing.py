@@ -10,7 +10,7 @@ from hpcbench.optim.registry import load_optimizer_state
 from hpcbench.parallel.sharded import sharded_optimizer_state
 from hpcbench.results.checkpoint_files import resume_advice
 from hpcbench.train import checkpoint_io
-from hpcbench.train.checkpoint_io import VALIDATION, Checkpoint
+from hpcbench.train.checkpoint_io import TRAINING, VALIDATION, Checkpoint
 from hpcbench.train.checkpoint_times import CheckpointTimes, SaveTime
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.context import RunContext
@@ -141,7 +141,7 @@ def setup_of(run: RunContext, training_samples: int, validation_samples: int) ->
         "train.batchnorm_group_size": train.batchnorm_group_size,
         "train.local_batch_size": train.local_batch_size,
         "train.accumulation": train.accumulation,
-        "training samples": training_samples,
+        TRAINING: training_samples,
         VALIDATION: validation_samples,
         "staging.placement": run.config.staging.placement,
         "staging.reshuffle": run.config.staging.reshuffle,

@@ -79,12 +79,14 @@ def files_of_samples(application: Application, config: RunConfig, training: Any)
     each = len(names) // number if number else 0
     parts = [names[start : start + each] for start in range(0, len(names), max(each, 1))]
     files = [path.relative_to(root).as_posix() for path in getattr(training, "files", [])]
-    if len(files) != len(parts) or any(file not in part for file, part in zip(files, parts, strict=True)):
+    part_of = {name: number for number, part in enumerate(parts) for name in part}
+    own = [part_of.get(file, -1) for file in files]  # both are sorted, but not by the same part of their names
+    if sorted(own) != list(range(len(parts))):
         raise InputError(
             f"staging.overlap: {application.name} does not say which files a sample is in; give its dataset a list "
             "`files`, one per sample, or set staging.overlap false"
         )
-    return parts
+    return [parts[number] for number in own]
 
 
 def arrival_order(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,14 @@ class TensorBoard(StepObserver):
 
     def __init__(self, folder: Path, step: int) -> None:
         """``step`` is the last step that is kept of earlier attempts."""
+        self.folder, self.purge_step = folder, step + 1 if step else None
+
+    @cached_property
+    def writer(self) -> Any:
+        """Made with the first value: a run that is refused to resume leaves nothing in the folder."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer: Any = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+        return SummaryWriter(str(self.folder), purge_step=self.purge_step)
 
     def flushed(self, tables: Mapping[str, Sequence[Row]]) -> None:
         """Write the loss and learning rate of each step."""
@@ -50,8 +56,9 @@ class TensorBoard(StepObserver):
         self.writer.flush()
 
     def close(self) -> None:
-        """Close the files."""
-        self.writer.close()
+        """Close the files, if there are any."""
+        if "writer" in vars(self):
+            self.writer.close()
 
 
 def of_run(parts: ObserverInputs) -> TensorBoard:

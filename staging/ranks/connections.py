@@ -17,8 +17,8 @@ from staging.ranks.world import this_node
 
 MEETING_S = 30.0
 """How long rank 0 waits for the connections of the others before the work begins."""
-SPARE_FILES = 256
-"""How many files rank 0 may open beside its connections."""
+SPARE_FILES, LEAST_SPARE_FILES = 256, 32
+"""How many files rank 0 may open beside its connections, if the system lets it, and how many it needs."""
 
 T = TypeVar("T")
 
@@ -161,12 +161,12 @@ def allow_files(connections: int, node: str) -> str:
     import psutil
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need = psutil.Process().num_fds() + connections + SPARE_FILES
-    if resource.RLIM_INFINITY != hard < need:
+    own = psutil.Process().num_fds() + connections
+    if resource.RLIM_INFINITY != hard < own + LEAST_SPARE_FILES:
         return (
-            f"a process on {node} may open {hard} files, where one that {connections} ranks watch needs {need}; "
-            "raise the hard limit (ulimit -Hn), or start fewer ranks"
+            f"a process on {node} may open {hard} files, where one that {connections} ranks watch needs "
+            f"{own + LEAST_SPARE_FILES}; raise the hard limit (ulimit -Hn), or start fewer ranks"
         )
-    if resource.RLIM_INFINITY != soft < need:
+    if resource.RLIM_INFINITY != soft < own + SPARE_FILES:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return ""

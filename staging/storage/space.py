@@ -80,6 +80,8 @@ class _Room:
     need: tuple[int, int]
     free: tuple[int, int]
     given_back: tuple[int, int]
+    most_bytes: int
+    """What the job may take at all: memory that others were charged for is not given back to it."""
 
     def needed(self, rooms: list[_Room]) -> tuple[int, int]:
         """Bytes and files that this node and those of ``rooms`` that share its filesystem need."""
@@ -89,7 +91,8 @@ class _Room:
     def available(self, rooms: list[_Room]) -> tuple[int, int]:
         """Bytes and files that are free on its filesystem once all nodes that share it have given theirs back."""
         sharing = [other.given_back for other in rooms if other.filesystem == self.filesystem]
-        return self.free[0] + sum(back[0] for back in sharing), self.free[1] + sum(back[1] for back in sharing)
+        free_bytes_ = self.free[0] + sum(back[0] for back in sharing)
+        return min(free_bytes_, self.most_bytes), self.free[1] + sum(back[1] for back in sharing)
 
 
 def _look(destination: Path, need: tuple[int, int], given_back: tuple[int, int], node: str) -> _Room | DataError:
@@ -98,7 +101,10 @@ def _look(destination: Path, need: tuple[int, int], given_back: tuple[int, int],
         free = (free_bytes(destination), free_files(destination))
     except OSError as error:
         return DataError(destination, f"node {node} cannot look at it ({error.strerror})", "choose another destination")
-    return _Room(node, str(destination), filesystem, need, free, given_back)
+    in_memory = filesystem_type(existing_parent(destination)) in MEMORY_FILESYSTEMS
+    allowed = memory_left() if in_memory else None
+    most = NO_LIMIT if allowed is None else max(free[0], allowed)
+    return _Room(node, str(destination), filesystem, need, free, given_back, most)
 
 
 def _left_over(destination: Path, room: _Room | DataError | None, rooms: list[_Room]) -> str:

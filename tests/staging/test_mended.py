@@ -15,7 +15,8 @@ from staging.errors import DataError, InputError
 from staging.ledger.manifest import load_records
 from staging.ledger.verify import BadFile
 from staging.options import StageOptions
-from staging.prepare import Prepared, not_brought
+from staging.prepare import not_brought
+from staging.present import brought_again
 from staging.ranks.world import Alone
 from staging.stage import Staging, stage
 from staging.timeline import Landings
@@ -207,6 +208,24 @@ def test_what_comes_again_is_doubted_before(
     assert verify(tmp_path / "out", 1, Alone()).is_good
 
 
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_bad_member_that_its_archive_has_lost_is_not_said_to_be_mended(tmp_path: Path, drop: bool) -> None:
+    (tmp_path / "source").mkdir()
+    pack(tmp_path / "source/a.tar", {"one": b"1" * 50, "two": b"2" * 50}, 1_600_000_000)
+    options = StageOptions(tmp_path / "source", str(tmp_path / "out"), transform="untar")
+    stage(options, Alone(), quiet=True)
+    flip(tmp_path / "out/two")
+    pack(tmp_path / "source/a.tar", {"one": b"1" * 50}, 1_700_000_000)
+    options = replace(options, update=True, repair=True, drop_vanished=drop)
+    if drop:
+        report = stage(options, Alone(), quiet=True)
+        assert (report.repaired, report.totals.files_dropped) == ([], 1)
+        assert verify(tmp_path / "out", 1, Alone(), quiet=True).is_good
+    else:
+        with pytest.raises(DataError, match="holds bad files that this staging does not bring: two: "):
+            stage(options, Alone(), quiet=True)
+
+
 class CountedName(str):
     """A name that counts how often it is compared or looked up."""
 
@@ -221,14 +240,23 @@ class CountedName(str):
         return super().__hash__()
 
 
-def test_what_a_repair_brings_again_takes_few_looks_at_each_bad_file(monkeypatch: pytest.MonkeyPatch) -> None:
+class Named(set[str]):
+    """Records of files, none of which is doubted."""
+
+    def is_doubted(self, name: str) -> bool:
+        return False
+
+
+def test_what_a_repair_brings_again_takes_few_looks_at_each_bad_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many are lost, and however many ranks there are."""
     bad = [("node0", BadFile(CountedName(f"{number:03}"), "is gone")) for number in range(200)]
     again = [{("node0", file.name) for _, file in bad[rank::200]} for rank in range(100)]
     monkeypatch.setattr(CountedName, "looks", 0)
     lost = not_brought(bad, again)
     assert lost == bad[100:]
-    prepared = Prepared.__new__(Prepared)
-    prepared.bad, prepared.lost = bad, lost
-    assert prepared.mended == bad[:100]
+    monkeypatch.setattr("staging.present.load_records", lambda _: Named(file.name for _, file in bad))
+    files, gone = ([file for _, file in each] for each in (bad, lost))
+    assert brought_again(tmp_path, files, gone) == (files[:100], files[100:])
     assert CountedName.looks < 10 * len(bad)

@@ -63,6 +63,19 @@ def test_what_does_not_fit_into_memory_is_refused(tmp_path: Path, monkeypatch: p
     assert stage(options, Alone(), quiet=True).totals.bytes_landed == MIB
 
 
+def test_what_is_given_back_does_not_exceed_what_the_job_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory of files of a job before is charged to that one; to remove them gives this job no more."""
+    monkeypatch.setattr(space, "filesystem_type", lambda _: "tmpfs")
+    monkeypatch.setattr(space, "memory_left", lambda *_: 8 * MIB)
+    check_space(tmp_path, 8 * MIB, 1, Alone(), (100 * MIB, 10))
+    with pytest.raises(DataError, match=r"has 8\.00 MiB free where staging needs 9\.00 MiB"):
+        check_space(tmp_path, 9 * MIB, 1, Alone(), (100 * MIB, 10))
+    monkeypatch.setattr(space, "filesystem_type", lambda _: "xfs")
+    check_space(tmp_path, 9 * MIB, 1, Alone(), (100 * MIB, 10))
+
+
 def test_filesystem_types_agree_with_psutil() -> None:
     if not Path("/proc/self/mounts").exists():
         pytest.skip("needs /proc/self/mounts")

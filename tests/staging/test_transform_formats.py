@@ -133,7 +133,7 @@ def test_a_file_without_samples_lands_as_it_is(tmp_path: Path) -> None:
 def test_hdf5_that_does_not_fit(tmp_path: Path) -> None:
     word = np.array([b"word"])
     numbers = {"nan": [0, np.nan], "odd": np.array([2**24, 2**24 + 1], "<i4"), "most": np.array([2**63 - 1]),
-               "large": np.array([1.0, np.inf, -1e39])}  # fmt: skip
+               "large": np.array([1.0, np.inf, -1e39]), "least": np.array([-(2**31)], "<i4")}  # fmt: skip
     data = hdf5(tmp_path, {"climate/data": FIELDS, "climate/labels_0": CLASSES * 100, "w": word, **numbers})
     row, column = (int(i) for i in np.argwhere(CLASSES == 3 - 1)[0])
     for transform, said in [
@@ -147,6 +147,7 @@ def test_hdf5_that_does_not_fit(tmp_path: Path) -> None:
         ("hdf5-to-npy:a=nan@int16", "dataset 'nan' has nan at (1,), which int16 does not hold; set another type in "),
         ("hdf5-to-npy:a=odd@float32", "dataset 'odd' has 16777217 at (1,), which float32 does not hold; set"),
         ("hdf5-to-npy:a=most@float64", "dataset 'most' has 9223372036854775807 at (0,), which float64 does not hold"),
+        ("hdf5-to-npy:a=least@float16", "dataset 'least' has -2147483648 at (0,), which float16 does not hold"),
         ("hdf5-to-npy:a=large@float32", "dataset 'large' has -1e+39 at (2,), which float32 does not hold"),
     ]:
         assert problem(tmp_path, transform, "a.h5", data).startswith(f"a.h5: {said}")

@@ -40,7 +40,7 @@ class Outcome:
 
     repeat: int
     step_s: float | None = None
-    """Seconds of a step after the warm-up; like all fields below, unset for a run that diverged."""
+    """Seconds of a step after the warm-up; like all fields below but the last, unset for a run that diverged."""
     parts_s: Mapping[str, float] = field(default_factory=dict)
     """The same for each of ``STEP_PARTS``, as the mean over ranks."""
     init_s: float | None = None
@@ -63,6 +63,8 @@ class OptionResult:
     runs: tuple[Outcome, ...] = ()
     failed: str = ""
     """Why it cannot be run here."""
+    lost_s: Mapping[int, float] = field(default_factory=dict)
+    """Seconds of the processes of failed runs that left a summary, by repeat."""
     left: int = 0
     """Repeats that are left to run."""
     ratio: StepRatio | None = None
@@ -192,10 +194,12 @@ def read_options(
     found = {option.name: OptionResult(option) for option in options}
     for run in sorted(runs, key=lambda each: each.repeat):
         before, state = found[run.option.name], status(statuses, run)
+        wall_s = 0.0 if state.summary is None else state.summary.wall_s
         if state.status == "diverged":
-            after = replace(before, runs=(*before.runs, Outcome(run.repeat)))
+            after = replace(before, runs=(*before.runs, Outcome(run.repeat, wall_s=wall_s)))
         elif state.status == "failed":
-            after = replace(before, failed=before.failed or state.reason)
+            lost_s = {**before.lost_s, run.repeat: wall_s}
+            after = replace(before, failed=before.failed or state.reason, lost_s=lost_s)
         elif state.done and state.summary is not None:
             try:
                 after = replace(before, runs=(*before.runs, read_outcome(folder, run, state.summary)))
@@ -230,8 +234,9 @@ def started_s(summary: Summary) -> float | None:
 def compared(options: Sequence[OptionResult], baseline: OptionResult, direction: str) -> list[OptionResult]:
     """The options beside the baseline, with p-values for all of them together."""
     blocks_s: dict[int, float] = {}
-    for run in (run for one in (baseline, *options) for run in one.runs):
-        blocks_s[run.repeat] = blocks_s.get(run.repeat, 0.0) + run.wall_s
+    for one in (baseline, *options):
+        for repeat, seconds in [*one.lost_s.items(), *((run.repeat, run.wall_s) for run in one.runs)]:
+            blocks_s[repeat] = blocks_s.get(repeat, 0.0) + seconds
     each = [beside(option, baseline, blocks_s, direction) for option in options]
     times = iter(holm_p([one.ratio.p for one in each if one.ratio is not None]))
     qualities = iter(holm_p([one.quality.p for one in each if one.quality is not None]))

@@ -18,7 +18,7 @@ def heading(study: Gains, found: Results) -> str:
     """The finding as a title."""
     best = fastest(found)
     if best is None or best.ratio is None:
-        done = not any(each.left for each in (found.baseline, *found.options))
+        done = not any(each.left or each.verdict == APART for each in (found.baseline, *found.options))
         return f"No option is seen to make a step of {study.application} faster" if done else (
             f"What optimisation brings to a step of {study.application}"
         )  # fmt: skip

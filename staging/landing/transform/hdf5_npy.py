@@ -129,4 +129,4 @@ def _is_other(cast: npt.NDArray[Any], stored: npt.NDArray[Any]) -> npt.NDArray[n
     if stored.dtype.kind == "b":
         return np.zeros(stored.shape, np.bool_)
     above = cast.astype(np.float64) >= float(np.iinfo(stored.dtype).max) + 1  # of which no integer comes back
-    return np.asarray(above | (cast.astype(stored.dtype) != stored), np.bool_)
+    return np.asarray(above | np.isinf(cast) | (cast.astype(stored.dtype) != stored), np.bool_)

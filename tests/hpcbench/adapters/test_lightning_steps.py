@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -128,6 +129,30 @@ def test_a_metric_that_is_the_same_for_all_samples_is_looked_at_again() -> None:
     assert network.differences["mae"] > 0.5
     with pytest.raises(InputError, match=r"'f1' of Logging is 1 for 8 samples, and 0\.5 as the mean of each"):
         task.check_batch(network, y, y)
+
+
+def test_a_module_that_computes_only_in_half_precision_is_compared_in_it() -> None:
+    class Half(Logging):
+        def validation_step(self, batch: Any) -> None:
+            if not torch.is_autocast_enabled("cpu"):
+                raise RuntimeError("expected half precision")
+            super().validation_step(batch)
+
+    y = torch.linspace(-1, 1, 16)[:, None]
+    for name, refused in (("mae", False), ("f1", True)):
+        network, task = LightningNetwork(Half(), (name,)).eval(), LightningTask((name,), "higher", RunConfig())
+        with (
+            torch.autocast("cpu", torch.bfloat16),
+            pytest.raises(InputError, match="as the mean of each alone") if refused else nullcontext(),
+        ):
+            task.check_batch(network, y, y + 0.1)
+
+
+def test_a_metric_that_never_differs_takes_time_of_the_first_batches_alone() -> None:
+    network, task = LightningNetwork(Logging(), ("mae",)).eval(), LightningTask(("mae",), "lower", RunConfig())
+    for _ in range(200):
+        task.check_batch(network, torch.ones(8, 1), torch.ones(8, 1))
+    assert network.checked == 64
 
 
 def test_an_evaluation_that_diverged_is_not_taken_for_a_metric_of_another_kind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -104,6 +105,30 @@ def test_a_run_without_a_target_whose_ranks_are_simulated(runs: dict[str, RunRec
     found = runs["simulated"]
     assert (found.epochs, found.reason) == (None, "the run had no target")
     assert "2 ranks were simulated by each: times are not theirs" in found.notes
+
+
+@pytest.mark.parametrize("spoil", ["no column", "words", "a cut row"])
+def test_a_damaged_table_of_a_resumed_run_spoils_no_other_run(
+    runs: dict[str, RunRecord], tmp_path: Path, spoil: str
+) -> None:
+    folder = tmp_path / "missed"
+    shutil.copytree(runs["missed"].path, folder)
+    lines = (folder / "epochs.csv").read_text().splitlines()
+    if spoil == "no column":
+        lines = [line.partition(",")[2] for line in lines]
+    elif spoil == "words":
+        lines.append(lines[-1].replace(lines[-1].split(",")[0], "\0\0", 1))
+    else:
+        lines.append("3,")
+    (folder / "epochs.csv").write_text("\n".join(lines))
+    met, missed = sorted(
+        read_runs(find_runs([folder, Path(runs["met"].path)])), key=lambda record: "missed" in record.path
+    )
+    assert met.epochs == runs["met"].epochs
+    if spoil == "a cut row":
+        assert missed.epochs_s == runs["missed"].epochs_s
+    else:
+        assert "epochs.csv: is not a table of epochs" in str(missed.reason)
 
 
 def test_a_run_that_has_not_ended(runs: dict[str, RunRecord], tmp_path: Path) -> None:

@@ -139,6 +139,15 @@ def test_tensorboard_has_the_losses_and_metrics_of_the_tables(train: Train, tmp_
         assert [scalar.value for scalar in scalars] == pytest.approx(table[column].tolist(), rel=1e-6)
 
 
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs TensorBoard (pip install tensorboard)")
+def test_a_run_that_is_refused_to_resume_leaves_nothing_for_tensorboard(train: Train, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert train(run, "--measure.tensorboard", "true", "--train.max_epochs", "1", "--train.target", "null") == 0
+    before = sorted(run.rglob("*"))
+    assert train(run, "--resume", "--train.max_epochs", "2", "--parallel.threads", "2") == 2
+    assert sorted(run.rglob("*")) == before
+
+
 def test_tensorboard_that_is_not_installed_is_bad_input(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -281,7 +282,19 @@ def test_an_application_that_needs_the_files_themselves_is_refused(tmp_path: Pat
     assert "set staging.overlap false" in str(found.value)
 
 
-@pytest.mark.parametrize("files", [["a", "b", "c"], ["b", "a"]])
+@pytest.mark.parametrize("ends", ["", "_data.npy _label.npy"])
+def test_the_files_of_samples_are_found_by_name_whatever_the_order_of_the_list(ends: str) -> None:
+    """The default list is sorted by whole names, and samples by those without their ends."""
+    config = RunConfig()
+    config.data.root = "/set"
+    parts = [[f"{number}{end}" for end in ends.split(" ")] for number in (1, 10, 2)]
+    toy = application(lambda *_: None, [Path("/set") / name for name in sorted(chain(*parts))])
+    samples = Files([1, 2, 3])
+    samples.files = [Path("/set") / part[0] for part in parts]
+    assert files_of_samples(toy, config, samples) == parts
+
+
+@pytest.mark.parametrize("files", [["a", "b", "c"], ["b", "c"], ["a", "a"]])
 def test_an_application_that_does_not_say_which_files_a_sample_is_in_is_refused(files: list[str]) -> None:
     config = RunConfig()
     config.data.root = "/set"

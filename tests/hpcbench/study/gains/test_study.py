@@ -17,8 +17,8 @@ from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.gains.definition import Gains, grow
-from hpcbench.study.gains.results import Results, read_results
-from hpcbench.study.gains.sentences import findings, notes
+from hpcbench.study.gains.results import OptionResult, Outcome, Results, compared, read_results
+from hpcbench.study.gains.sentences import findings, heading, notes
 from hpcbench.study.gains.study import read_statuses, status_text
 from staging.errors import DataError, InputError
 from tests.hpcbench.study.gains.conftest import FakeLauncher, Run, gains, make
@@ -193,6 +193,7 @@ def test_options_of_another_day_are_not_compared_with_the_baseline(folder: Study
     found = results(study, folder)
     assert verdicts(found) == {"bf16": "faster", "fused": "measured apart", "overlap": "measured apart"}
     assert [(each.apart, each.repeat_ratios, each.changed_s) for each in found.options[1:]] == [(3, (), {})] * 2
+    assert heading(study, replace(found, options=found.options[1:])).startswith("What optimisation brings to a step")
     said = "No time is compared of fused optimizer, overlap, which did not run beside the baseline."
     assert findings(found, "mae")[-1] == said
     assert [line for line in notes(study, found, 5) if line.startswith("fused optimizer: 3 of 3 runs began more than")]
@@ -203,6 +204,23 @@ def test_options_of_another_day_are_not_compared_with_the_baseline(folder: Study
     found = results(study, folder)
     assert set(verdicts(found).values()) == {"faster"}
     assert [each.ratio and each.ratio.repeats for each in found.options] == [6, 3, 3]
+
+
+def test_what_a_failed_or_diverged_run_took_is_part_of_its_repeat() -> None:
+    """Runs on both sides of it follow one another all the same."""
+
+    def run(started_s: float, step_s: float) -> Outcome:
+        return Outcome(1, step_s, started_s=started_s, wall_s=100.0)
+
+    fused, fp16 = gains(only=["fused", "fp16"]).options
+    baseline = OptionResult(fused, runs=(run(0.0, 0.1),))
+    other = OptionResult(fused, runs=(run(4000.0, 0.09),))
+    for slow in (
+        OptionResult(fp16, failed="no memory", lost_s={1: 3800.0}),
+        OptionResult(fp16, runs=(Outcome(1, wall_s=3800.0),)),
+    ):
+        assert compared([other, slow], baseline, "lower")[0].apart == 0
+    assert compared([other], baseline, "lower")[0].apart == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -105,7 +105,7 @@ def carry_out(
         chosen = None if prepared.by_names else prepared.options.selection_words()
         begun = Start.of_this_process(job, world.place, " ".join(sys.argv), chosen)
         staging = Staging(prepared, manifest, quiet, job, way, held)
-        with staging.written_down(journal, begun, watcher):
+        with closing(staging.batch), staging.written_down(journal, begun, watcher):
             if on_move is not None:
                 on_move()
             report = staging.run()

@@ -46,8 +46,8 @@ class DurableBatch:
         self._adding = threading.Lock()
         self._committing = threading.Lock()
         self._has_lost = False
-        self._opened = open_folder(destination)
-        finalize(self, os.close, self._opened)
+        self._opened: int | None = open_folder(destination)
+        self._let_go = finalize(self, os.close, self._opened)
 
     def add(self, landed: Sequence[Landed]) -> None:
         """Take all files that came from one source entry; commits if a limit is reached."""
@@ -75,6 +75,13 @@ class DurableBatch:
         thread = threading.Thread(target=commit, name="stage-keep", daemon=True)
         thread.start()
         thread.join(seconds)
+
+    def close(self) -> None:
+        """Let go of the filesystem, so that it can be unmounted; not while a commit is still under way."""
+        if self._committing.acquire(blocking=False):
+            self._opened = None
+            self._let_go()
+            self._committing.release()
 
     def _due(self) -> bool:
         files, size, seconds = self._limits

@@ -1,11 +1,13 @@
 """A batch names files after they are durable, never before, and loses none."""
 
+import gc
 import os
 import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,9 @@ from staging.ledger import durable_batch as batches
 from staging.ledger.durable_batch import DurableBatch, sync_filesystem
 from staging.ledger.jsonl import read_lines
 from staging.ledger.manifest import Manifest
+from staging.options import StageOptions
+from staging.ranks.world import Alone
+from staging.stage import stage
 
 IDENTITY = {"source": "/data/set"}
 
@@ -131,8 +136,49 @@ def test_each_flush_is_of_the_folder_as_it_was_opened_before_anything_was_writte
         batch.commit()
     assert len(asked) == 2
     assert all(os.path.samestat(os.fstat(number), tmp_path.stat()) for number in asked)
-    del batch
+    batch.close()
     assert not Path(f"/proc/self/fd/{asked[0]}").exists()
+
+
+def test_while_a_commit_is_under_way_the_filesystem_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that is closed may soon be another file's, and what is flushed would be another filesystem."""
+    batch = DurableBatch(Manifest.open(tmp_path, IDENTITY), tmp_path)
+    batch.add([landed("a")])
+    began, goes_on = threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    class Library:
+        def syncfs(self, descriptor: int) -> int:
+            began.set()
+            goes_on.wait(10)
+            seen.append(os.path.samestat(os.fstat(descriptor), tmp_path.stat()))
+            return 0
+
+    monkeypatch.setattr("staging.ledger.durable_batch.ctypes.CDLL", lambda *_, **__: Library())
+    thread = threading.Thread(target=batch.commit)
+    thread.start()
+    assert began.wait(10)
+    batch.close()
+    goes_on.set()
+    thread.join()
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_staging_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Also before its objects are collected: a job may unmount, or end for, what it staged to."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a").write_text("a")
+    if fails:
+        monkeypatch.setattr(Manifest, "append", lambda *_: (_ for _ in ()).throw(DataError("a", "b", "c")))
+    gc.disable()
+    try:
+        with pytest.raises(DataError) if fails else nullcontext():
+            stage(StageOptions(tmp_path / "source", str(tmp_path / "out")), Alone(), quiet=True)
+        targets = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]
+        assert [target for target in targets if target.startswith(str(tmp_path))] == []
+    finally:
+        gc.enable()
 
 
 def test_pages_that_a_disk_loses_behind_the_back_of_a_batch_are_told(lossy: Path) -> None:

@@ -38,9 +38,9 @@ def evaluate(
     scores = [torch.empty(0, len(columns), dtype=torch.float64, device=run.device)]
     for inputs, targets in data.validation_batches():
         prepared, target = run.task.prepare(inputs, targets, None)
-        part = data.local_part(prepared, data.validation_loader)
+        part = run.precision.as_input(data.local_part(prepared, data.validation_loader))
         output = step.forward(part, target)
-        run.task.check_batch(step.model, run.precision.as_input(part), target)
+        run.task.check_batch(step.model, part, target)
         scores.append(torch.cat((run.task.score(output, target), values_not_finite(output)), dim=1))
         after_batch()
     for _ in range(data.evaluation_batches - len(scores) + 1):

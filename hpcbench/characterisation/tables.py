@@ -247,8 +247,9 @@ def moved_sheet(found: Characterisation) -> Sheet:
         ratio = step / least if step is not None and each.what == "memory" else None
         lines.append((each.tool, each.what, units.size(whole), units.size(step),
                       units.MISSING if ratio is None else f"{units.significant(ratio)} x"))  # fmt: skip
+    counted = units.counted(int(ranks), "rank") if ranks.is_integer() else f"{ranks:.3g} ranks in the mean"
     return Sheet(
         "Bytes that counters saw", ("tool", "what", "in all", "in a step", "of the least"), tuple(lines), 2,
-        f"The least of what is counted: perf counts a node, here with {units.significant(ranks)} rank(s); "
+        f"The least of what is counted: perf counts a node, here with {counted}; "
         "the output of another tool is taken as that of one process.",
     )  # fmt: skip

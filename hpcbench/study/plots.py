@@ -147,8 +147,8 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
         "Left: mean over the seeds that reached the target, with their standard deviation; dots are runs, hollow means "
         "that some missed it, a cross at the top that all did. "
         + (
-            "Thin dashed lines: fits of epochs(B) = E_min (1 + B / B_crit), for which missed targets count, and half "
-            "of the epochs between two evaluations: a run ends at the first one after it met the target. "
+            "Thin dashed lines: fits of epochs(B) = E_min (1 + B / B_crit), for which missed targets count. Half of "
+            "the epochs between two evaluations is added, since a run ends at the first one after it met the target. "
             if fits
             else ""
         )

@@ -23,6 +23,7 @@ DEFAULT_S = 60.0 * PACE
 LIMITS_S = {"long": math.inf, "slow": 120.0 * PACE}
 OWN = "own_s"
 MARKED = "limit_s"
+MEASURED = "measured"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,6 +63,7 @@ class Limits:
         self.over: list[str] = []
         self._began = (0.0, 0.0)
         self._own_s = 0.0
+        self._measured = ""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
@@ -73,7 +75,9 @@ class Limits:
     def pytest_runtest_teardown(self) -> None:
         """Take the time; what follows the last test is the end of what all tests share."""
         clock, cpu = time.monotonic() - self._began[0], processor_s() - self._began[1]
-        self._own_s = own_s(clock, cpu, os.getloadavg()[0], os.cpu_count() or 1)
+        load = os.getloadavg()[0]
+        self._own_s = own_s(clock, cpu, load, os.cpu_count() or 1)
+        self._measured = f"{clock:.0f} s on the clock, {cpu:.0f} s of processor time, load {load:.1f}"
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -83,14 +87,15 @@ class Limits:
         report = yield
         if call.when == "teardown":
             limit = next((LIMITS_S[mark] for mark in LIMITS_S if item.get_closest_marker(mark)), DEFAULT_S)
-            report.user_properties += [(OWN, self._own_s), (MARKED, limit)]
+            report.user_properties += [(OWN, self._own_s), (MARKED, limit), (MEASURED, self._measured)]
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember a test over its limit."""
         found: dict[str, Any] = dict(report.user_properties)
         if report.when == "teardown" and found.get(OWN, 0.0) > found.get(MARKED, 0.0):
-            self.over.append(f"{report.nodeid} took {found[OWN]:.0f} s, and may take {found[MARKED]:.0f} s")
+            took = f"took {found[OWN]:.0f} s of its own ({found[MEASURED]})"
+            self.over.append(f"{report.nodeid} {took}, and may take {found[MARKED]:.0f} s")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Name the tests over their limit."""

@@ -16,7 +16,7 @@ from hpcbench.data.device_prefetch import DevicePrefetcher
 from hpcbench.data.files import dataset_files
 from hpcbench.data.loader import BatchLoader, Loader, default_workers, open_loader
 from hpcbench.data.sampler import Indices, Shards, epoch_batches, epoch_sizes, in_passes, rank_share
-from hpcbench.data.shard import some_sample
+from hpcbench.data.shard import Shard, some_sample
 from hpcbench.parallel.spatial.extents import Extent
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.train.background_staging import BackgroundStaging
@@ -57,6 +57,8 @@ class DataPath:
         asked = run.config.data.workers
         self.workers = default_workers(run.threads) if asked is None else asked
         self.prefetcher = DevicePrefetcher(run.device)
+        self.training_loader: Loader
+        self.validation_loader: Loader
         self._loaders: list[Loader] = []
         self.open_loaders()
 
@@ -75,6 +77,44 @@ class DataPath:
         config = self.staged_config(root)
         training, validation = open_data(self.run.application, config)
         self.open_loaders(config, training, validation, self.slab)
+
+    def expect_rows(self, rows: Extent | None) -> None:
+        """This node stages ``rows`` of every sample; ``None`` if it stages all of them."""
+        self.slab = rows
+
+    def expect_shard(self, node_shard: NodeShard) -> None:
+        """This node stages a part of the training set."""
+        self.node_shard = node_shard
+
+    def assign_homes(self, shards: Shards) -> None:
+        """Every training sample has its node in ``shards``; an epoch is shared out accordingly."""
+        self.shards = shards
+        self.share_out_epoch()
+
+    def read_shard(self, shards: Shards, local: Any, numbers: Indices, validation: Any = None) -> None:
+        """Train on ``local``, the samples ``numbers`` of the whole set, while other nodes train on theirs.
+
+        ``validation`` replaces the validation samples if they were staged too.
+        """
+        assert self.node_shard is not None
+        self.shards, self.training = shards, Shard(local, numbers, len(self.node_shard.numbers))
+        if validation is not None:
+            self.validation = validation
+        self.open_loaders(self.node_shard.config)
+
+    def background_began(self, background: BackgroundStaging) -> None:
+        """A staging is in progress while the run trains, until ``background_ended``."""
+        self.background = background
+
+    def read_arriving(self, samples: Any) -> None:
+        """Train on ``samples`` as the staging in progress brings them."""
+        # Without worker processes, so that the wait can be measured; an epoch that waits for data has no use for
+        # more readers.
+        self.training_loader = BatchLoader(samples, 0, pin=False)
+
+    def background_ended(self) -> None:
+        """The staging during training is over, and its copy is being read."""
+        self.background = None
 
     def staged_config(self, root: Path) -> RunConfig:
         """The run's configuration for reading what a staging leaves in ``root``."""
@@ -105,7 +145,7 @@ class DataPath:
                 run.application, config, split, samples, self.workers, run.device, axes, stored, first_reads
             )
 
-        self.close()
+        self._close_loaders()
         self.training_loader = opened("train", self.training if training is None else training)
         self.validation_loader = opened("validation", self.validation if validation is None else validation)
         self._loaders = [self.training_loader, self.validation_loader]
@@ -115,6 +155,9 @@ class DataPath:
         """Stop the processes that read ahead, and a staging that is still in progress."""
         if self.background is not None:
             self.background.close()
+        self._close_loaders()
+
+    def _close_loaders(self) -> None:
         for loader in self._loaders:
             loader.close()
 

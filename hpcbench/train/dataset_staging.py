@@ -70,13 +70,13 @@ def prepare_run(run: RunContext, data: DataPath, epoch: int, world: World) -> Pr
     application, config = run.application, run.config
     options = together(world, lambda: settled(options_of(application, config, run.seed, epoch)))
     if config.staging.slabs:
-        data.slab = own_rows(run.mesh.shape, data.training, world)
-        options = replace(options, transform=transform_of_rows(application, config, data.training, data.slab))
+        rows = own_rows(run.mesh.shape, data.training, world)
+        data.expect_rows(rows)
+        options = replace(options, transform=transform_of_rows(application, config, data.training, rows))
     prepared = prepare(options, world, PhaseTimer(), Counters(), names(application, config))
     if options.placement == "shard":
-        data.node_shard = NodeShard(
-            application, config, data.training, options, world, prepared.destination, run.mesh.shape.spatial_size
-        )
+        spatial = run.mesh.shape.spatial_size
+        data.expect_shard(NodeShard(application, config, data.training, options, world, prepared.destination, spatial))
         foresee_shards(run, data, prepared, epoch)
     return prepared
 
@@ -96,7 +96,7 @@ def finish_staging(run: RunContext, data: DataPath) -> None:
     run.log.staging_stop(report.seconds)
     write_report(run, report, exposed_s=timer.totals()["staging"])
     read_staged(run.config, data, data.background.destination)
-    data.background = None
+    data.background_ended()
 
 
 def write_report(run: RunContext, report: StagingReport, **more: float) -> None:

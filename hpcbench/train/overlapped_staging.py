@@ -16,13 +16,11 @@ import numpy as np
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import files_of_split
-from hpcbench.data.loader import BatchLoader
 from hpcbench.data.sampler import Shards, epoch_order
 from hpcbench.train.background_staging import ArrivingSamples, BackgroundStaging
 from hpcbench.train.build import open_data
 from hpcbench.train.context import RunContext
 from hpcbench.train.data_path import DataPath
-from hpcbench.train.shard_staging import use_shards
 from staging.errors import InputError
 from staging.files import coming
 from staging.prepare import Prepared, turns_of
@@ -43,17 +41,16 @@ def begin(run: RunContext, data: DataPath, prepared: Prepared, epoch: int) -> No
     lacking = {prepared.listing.names[int(entry)] for entry in np.flatnonzero(prepared.wanted)}
     paths = [[prepared.destination / name for name in names] for names in parts]
     awaited = (prepared.destination / name for names in parts for name in names if source_of[name] in lacking)
-    data.background = BackgroundStaging(prepared, awaited, run.watcher)
-    samples: Any = ArrivingSamples(training, paths, data.background)
-    data.background.files_of = paths
+    background = BackgroundStaging(prepared, awaited, run.watcher)
+    data.background_began(background)
+    samples: Any = ArrivingSamples(training, paths, background)
+    background.files_of = paths
     if node_shard is not None and data.shards is not None:
         numbers = node_shard.numbers_of(training.files, lambda name: source_of[name])
-        use_shards(data, data.shards, samples, numbers)
+        data.read_shard(data.shards, samples, numbers)
         samples = data.training
-        data.background.files_of = samples.also(paths)
-    # Without worker processes, so that the wait can be measured; an epoch that waits for data has no use for more
-    # readers.
-    data.training_loader = BatchLoader(samples, 0, pin=False)
+        background.files_of = samples.also(paths)
+    data.read_arriving(samples)
 
 
 def open_ahead(application: Application, config: RunConfig, names: list[str]) -> tuple[Any, list[list[str]]]:

@@ -10,8 +10,7 @@ from typing import Any
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.sampler import Indices, Shards
-from hpcbench.data.shard import Shard
+from hpcbench.data.sampler import Shards
 from hpcbench.train.build import check_shards
 from hpcbench.train.context import RunContext
 from hpcbench.train.data_path import DataPath
@@ -30,8 +29,7 @@ def foresee_shards(run: RunContext, data: DataPath, prepared: Prepared, epoch: i
     assert data.node_shard is not None
     shards = data.node_shard.foreseen(prepared)
     together(data.node_shard.world, lambda: check_homes(run.config, shards))
-    data.shards = shards
-    data.share_out_epoch()
+    data.assign_homes(shards)
     log_schedule(run, data.steps_per_epoch, epoch)
 
 
@@ -42,15 +40,7 @@ def read_shards(config: RunConfig, data: DataPath) -> None:
     local, validation, numbers = together(shard.world, shard.open)
     shards = shard.present(numbers)
     together(shard.world, lambda: check_homes(config, shards))
-    data.validation = validation
-    use_shards(data, shards, local, numbers)
-
-
-def use_shards(data: DataPath, shards: Shards, local: Any, numbers: Indices) -> None:
-    """Train on ``local``, the samples ``numbers`` of the whole set, while other nodes train on theirs."""
-    assert data.node_shard is not None
-    data.shards, data.training = shards, Shard(local, numbers, len(data.node_shard.numbers))
-    data.open_loaders(data.node_shard.config)
+    data.read_shard(shards, local, numbers, validation)
 
 
 def check_homes(config: RunConfig, shards: Shards) -> None:

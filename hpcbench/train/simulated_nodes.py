@@ -42,8 +42,7 @@ def draw_homes(run: RunContext, data: DataPath, epoch: int) -> None:
     shards = Shards(homes, tuple(deal_to_nodes(run.data_ranks.total, nodes)))
     together(world, lambda: check_homes(run.config, shards))
     first = data.shards is None
-    data.shards = shards
-    data.share_out_epoch()
+    data.assign_homes(shards)
     if first:
         log_schedule(run, data.steps_per_epoch, epoch)
 

@@ -27,6 +27,8 @@ from hpcbench.train.node_shard import NodeShard
 from hpcbench.train.overlapped_staging import files_of_samples, open_ahead, order_of_shards
 from hpcbench.train.shard_staging import foresee_shards
 from staging.errors import DataError, InputError
+from staging.ledger.journal import Journal
+from staging.ledger.jsonl import read_lines
 from staging.ledger.manifest import manifest_path
 from staging.ranks.world import Alone
 from staging.source.sources import FileReader
@@ -84,6 +86,16 @@ def test_data_that_arrive_under_the_first_epoch_train_the_same(
     log = (tmp_path / "under" / "mllog.txt").read_text()
     keys = ("staging_start", "epoch_start", "staging_stop", "epoch_stop")
     assert sorted(keys, key=log.index) == list(keys)
+
+
+def test_a_shard_that_arrives_is_recorded_as_complete_and_nothing_else(
+    train: Train, tmp_path: Path, late: None
+) -> None:
+    """Its samples get loaders of their own while it is on its way."""
+    staged = ("--staging.destination", str(tmp_path / "local"), "--staging.overlap", "--staging.placement", "shard")
+    assert train(tmp_path / "run", *staged, "--train.max_epochs", "1") == 0
+    lines = read_lines(Journal(tmp_path / "local").path)
+    assert [line["outcome"] for line in lines if line.get("event") == "end"] == ["done"]
 
 
 def flipped(self: CosmoFlowDataset, samples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -308,7 +320,8 @@ def test_shards_that_a_plan_foresees_decide_the_steps_that_are_logged() -> None:
     logged: list[int] = []
 
     class Data(SimpleNamespace):
-        def share_out_epoch(self) -> None:
+        def assign_homes(self, shards: Any) -> None:
+            self.shards = shards
             self.steps_per_epoch = -(-int(np.bincount(self.shards.home).max()) // 2)
 
     shard = NodeShard.__new__(NodeShard)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatter, MaxNLocator
 
 from hpcbench.results import style, units
 from hpcbench.results.phase_table import median_seconds, whole_seconds
@@ -103,9 +103,12 @@ def draw_levels(panels: Sequence[Axes], levels: Sequence[Level]) -> None:
 
 def epoch_axis(axes: Axes, epochs: Iterable[float], bins: int) -> None:
     """Set at most ``bins`` ticks, at whole epochs or, where ``epochs`` are fractional and span only a few, at parts."""
-    found = list(epochs)
-    few = max(found) - min(found) < 3 and any(number % 1 for number in found)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=not few, nbins=bins))
+    found = sorted(set(epochs))
+    few = found[-1] - found[0] < 3 and any(number % 1 for number in found)
+    if few and len(found) <= bins:
+        axes.xaxis.set_major_locator(FixedLocator(found))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=not few, nbins=bins, min_n_ticks=1))
 
 
 @style.styled

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from hpcbench.results import compare, plots, style
 from hpcbench.results.records import Run, read_run
@@ -186,3 +187,22 @@ def test_a_picture_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeyp
     with pytest.raises(OSError, match="No space left"):
         style.save(figure, tmp_path / "quality.svg")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("epochs", "ticks"),
+    [
+        ([1], [1]),
+        ([1, 2, 3], [1, 2, 3]),
+        ([0.5, 1], [0.5, 1]),
+        ([0.25], [0.25]),
+        (range(1, 41), [6, 12, 18, 24, 30, 36]),
+        ([0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4], [1, 2, 3, 4]),
+    ],
+)
+def test_epochs_have_ticks_where_something_was_evaluated(epochs: Any, ticks: list[float]) -> None:
+    axes = Figure().subplots()
+    axes.plot(list(epochs), [0.0] * len(list(epochs)))
+    plots.epoch_axis(axes, epochs, 8)
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if max(low, epochs[0]) <= tick <= high] == pytest.approx(ticks)

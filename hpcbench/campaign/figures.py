@@ -238,13 +238,21 @@ def convergence_of(entry: Entry, runs: Sequence[CampaignRun], failed: int = 0) -
 
 
 def judged(entry: Entry, runs: Sequence[CampaignRun]) -> list[CampaignRun]:
-    """The runs, with a fault for each that the others make invalid: its seed is another run's, too."""
+    """The runs, with a fault for each that the others make invalid: its seed is another run's, too.
+
+    Of instances of a throughput with one seed the first valid one counts, as in a submission.
+    """
     if "seeds" not in entry.scenario.validity:
         return list(runs)
     counts = Counter(run.summary.seed for run in runs)
+    first: dict[int, CampaignRun] = {}
+    if entry.scenario.throughput:
+        for run in runs:
+            if run.valid:
+                first.setdefault(run.summary.seed, run)
     return [
         replace(run, faults=(*run.faults, f"seed {run.summary.seed} is another run's, too"))
-        if counts[run.summary.seed] > 1 else run for run in runs
+        if counts[run.summary.seed] > 1 and run is not first.get(run.summary.seed) else run for run in runs
     ]  # fmt: skip
 
 

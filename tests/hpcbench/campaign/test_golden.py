@@ -141,6 +141,16 @@ def test_throughput_prunes_instances_that_did_not_converge_and_is_not_normalised
     )
 
 
+def test_one_of_two_instances_with_a_seed_counts_for_a_throughput(tmp_path: Path) -> None:
+    run = {"local": 2, "epoch_s": 60.0}
+    lost = {**run, "epochs": 9, "status": "target_not_reached", "best": 0.7, "seed": 3}
+    alike = [lost, {**run, "epochs": 7, "seed": 3}, {**run, "epochs": 8, "seed": 3}]
+    runs = [*({**run, "epochs": 7, "seed": 10 + number} for number in range(9)), *alike]
+    folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam-throughput", "closed", 192, runs, 16)
+    (own,) = results(folder, "deepcam-throughput")
+    assert (own.cells["models"], own.cells["minutes"]) == (10, pytest.approx(7, abs=1e-4))
+
+
 def test_throughput_counts_from_the_first_start_to_the_last_stop(tmp_path: Path) -> None:
     runs = [{"local": 2, "epochs": 7, "epoch_s": 60.0, "start_s": 10.0 * number} for number in range(5)]
     folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam-throughput", "open", 80, runs, 16)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal
+
+from hpcbench.parallel.mesh_shape import spatial_sizes
 
 SCHEMA = 1
 WHAT = "hpcbench characterisation"
@@ -257,7 +260,8 @@ class Characterisation:
     parameters: int
     """Numbers of the model."""
     useful_flop: float
-    """Products of one sample, forward and backward, without recomputation, as published counts have it."""
+    """Products of one sample, forward and backward, without recomputation, as published counts have it; where ranks
+    share samples, one rank's part of them."""
     kernels: tuple[Kernel, ...]
     footprint: Footprint
     input: InputData
@@ -283,6 +287,11 @@ class Characterisation:
     def bytes(self) -> float:
         """The least bytes that the operations of a step move, each on its own."""
         return total(self.kernels, "bytes")
+
+    @property
+    def sharing(self) -> int:
+        """Ranks that share each sample."""
+        return prod(spatial_sizes(str(self.configuration.get("parallel", {}).get("spatial", "1"))))
 
     def roof(self, resource: Resource, name: str | None = None) -> Roof | None:
         """The highest roof of a resource, or the one called ``name``; ``None`` where there is none."""

@@ -89,13 +89,16 @@ def tiles(found: Characterisation) -> list[dict[str, str]]:
     flop, size = product_flop(found), found.bytes
     touched = touches(found)
     rate = None if seconds is None else batch / seconds
+    shared = found.sharing > 1
+    per = f"per sample, on each of {found.sharing} ranks that share it" if shared else "per sample"
+    who = f"{found.sharing} ranks that share samples" if shared else "a rank"
     return [
         {"label": "Operations", "value": units.prefixed(found.useful_flop, "FLOP"),
-         "note": "per sample, products, forward and backward"},
+         "note": f"{per}; products, forward and backward"},
         {"label": "Least bytes", "value": units.size(size / batch),
-         "note": f"per sample; {units.significant(flop / size)} FLOP/B"},
+         "note": f"{per}; {units.significant(flop / size)} FLOP/B"},
         {"label": "Activations", "value": units.size(found.footprint.written / found.local_batch),
-         "note": f"per sample, each touched {units.significant(touched)} times"},
+         "note": f"{per}; each touched {units.significant(touched)} times"},
         {"label": "Samples", "value": units.MISSING if rate is None else f"{units.significant(rate)}/s",
-         "note": "not measured" if rate is None else "a rank, all ranks at work"},
+         "note": "not measured" if rate is None else f"{who}, all ranks at work"},
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.characterisation.model import Host, MovedBytes, StepTimes
-from hpcbench.characterisation.page import as_text, kernels_text, verdict, write_characterisation_page
+from hpcbench.characterisation.page import as_text, kernels_text, tiles, verdict, write_characterisation_page
 from hpcbench.characterisation.tables import moved_sheet, rank_sheet, short_name
 from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, made
 
@@ -37,6 +37,14 @@ def test_samples_of_all_ranks_are_those_of_all_passes_and_each_once(
     times = StepTimes(4, 1, 4, 5, 1.25, 1.1, 1.5, (1.25,) * 4, (5e9,) * 4)
     found = made(steps=(times,), accumulation=accumulation, configuration={"parallel": {"spatial": spatial}})
     assert rank_sheet(found).lines[0][4] == samples_per_s
+
+
+@pytest.mark.parametrize(("spatial", "shared"), [("1", False), ("2x2", True)])
+def test_numbers_of_ranks_that_share_samples_say_so(spatial: str, shared: bool) -> None:
+    found = {tile["label"]: tile["note"] for tile in tiles(made(configuration={"parallel": {"spatial": spatial}}))}
+    assert found["Samples"] == f"{'4 ranks that share samples' if shared else 'a rank'}, all ranks at work"
+    each = "per sample, on each of 4 ranks that share it; " if shared else "per sample; "
+    assert all(found[label].startswith(each) for label in ("Operations", "Least bytes", "Activations"))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -126,6 +127,29 @@ def test_what_is_wrapped_trains_to_the_target_alike_on_one_and_on_two_ranks(
     assert all("2 x 1" in text for text in planned)
     assert kind != "plain" or "2 reached, 0 left" in "".join(said.values())
     assert kind != "lit" or planned
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lit", "plain"])
+def test_what_is_wrapped_trains_alike_if_it_is_compiled(kind: str, environment: Any, tmp_path: Path) -> None:
+    needed = NEEDS.get(kind)
+    if needed is not None and find_spec(needed) is None:
+        pytest.skip(f"needs the package {needed}")
+    if not any(map(shutil.which, ("g++", "clang++"))):
+        pytest.skip("torch.compile needs a C++ compiler (apt-get install g++)")
+    project = write_files(tmp_path)
+    first, *wrapped = blocks()
+    commands = wrapped[list(WRAPPED).index(kind)]
+    until = next(number for number, words in enumerate(commands) if words[:2] == ["hpcbench", "train"])
+    for words in [*first[:2], *commands[:until]]:
+        type_command(environment, words, project)
+    short = ("--train.max_epochs", "2", "--train.target", "null", "--samples", "64")
+    for name in ("true", "false"):
+        words = [*commands[until][:-1], f"runs/{name}", *short]
+        type_command(environment, [*words, "--train.compile", name], project)
+    compiled, eager = (losses(project / "runs" / name) for name in ("true", "false"))
+    assert len(compiled) == 2
+    assert compiled == pytest.approx(eager, rel=1e-5)
 
 
 def losses(run: Path) -> list[float]:

@@ -6,6 +6,8 @@ import atexit
 import math
 import os
 import signal
+import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +28,9 @@ WRITE_S = 25.0
 WARNING_VARIABLE = "HPCBENCH_WARN_S"
 WARNING_S = 120.0
 """How long before its time limit a job gets SIGUSR1, unless ``HPCBENCH_WARN_S`` says otherwise."""
+
+AGAIN_S = 0.02
+"""How long after it was dropped a signal's error is raised again."""
 
 MARGIN_S = 5.0
 """How much of that time is kept for leaving, or a tenth of it if that is less."""
@@ -106,7 +111,8 @@ class Interrupts(Handlers):
     Inside ``with interrupts.deferred()`` it waits for the next ``check()``, where stopping is safe. Signals within
     ``REPEATED_S`` of the first count as the same one; a later one ends the process at once, with 128 + the first. That
     holds to the end of a process that an ``Interrupted`` ends, also if something else broke while the ``Interrupted``
-    passed through. ``warning_s``: seconds from SIGUSR1 to the time limit.
+    passed through. Python drops an error that meets a destructor: an ``Interrupted`` that is dropped is raised again.
+    ``warning_s``: seconds from SIGUSR1 to the time limit.
     """
 
     numbers = CAUGHT
@@ -118,10 +124,17 @@ class Interrupts(Handlers):
         """When it arrived, on the clock of ``time.monotonic``."""
         self._warning_s = warning_s
         self._deferring = False
+        self._told_before = sys.unraisablehook
+
+    def __enter__(self) -> Self:
+        if sys.unraisablehook != self._raise_again:
+            self._told_before, sys.unraisablehook = sys.unraisablehook, self._raise_again
+        return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        sys.unraisablehook = self._told_before
         cause = what_ended(error)
         super().__exit__(kind, cause, trace)
         if cause is not None and cause is not error:
@@ -138,6 +151,18 @@ class Interrupts(Handlers):
                 raise self.abort()
         elif now - self.received_at > REPEATED_S:
             os._exit(128 + self.received)
+
+    def _raise_again(self, dropped: sys.UnraisableHookArgs) -> None:
+        """Take what Python dropped: a signal is sent again, and anything else is told as before."""
+        if isinstance(what_ended(dropped.exc_value), Interrupted):
+            threading.Timer(AGAIN_S, self._send_again).start()
+        else:
+            self._told_before(dropped)
+
+    def _send_again(self) -> None:
+        number, self.received = self.received, None
+        if number is not None:
+            os.kill(os.getpid(), number)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:

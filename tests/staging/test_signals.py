@@ -52,6 +52,32 @@ def test_in_a_loop_the_first_waits_for_the_next_look_and_others_are_the_same() -
         assert interrupts.received == signal.SIGUSR1
 
 
+def test_one_that_meets_a_destructor_where_python_drops_errors_is_raised_again() -> None:
+    dropped = (
+        "class Destroyed:\n"
+        "    def __del__(self): send(signal.SIGTERM)\n"
+        "try:\n"
+        "    with interrupts: Destroyed(); time.sleep(10)\n"
+        "except signals.Interrupted as error: sys.exit(error.exit_code)"
+    )
+    assert end_of(dropped) == 143
+
+
+def test_any_other_error_of_a_destructor_is_told_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    class Destroyed:
+        def __del__(self) -> None:
+            raise OSError("of a destructor")
+
+    before, sys.unraisablehook = sys.unraisablehook, sys.__unraisablehook__
+    try:
+        with Interrupts() as interrupts, interrupts:
+            Destroyed()
+        assert sys.unraisablehook is sys.__unraisablehook__
+    finally:
+        sys.unraisablehook = before
+    assert "OSError: of a destructor" in capsys.readouterr().err
+
+
 def test_handlers_return_unless_a_signal_ends_the_process() -> None:
     before = [signal.getsignal(number) for number in CAUGHT]
     with Interrupts():

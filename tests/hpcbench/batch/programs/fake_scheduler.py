@@ -93,8 +93,8 @@ def submit(kind: str, script: str, after: str = "", **environ: str) -> Job:
     """Queue a job, whose runner outlives this command."""
     mark = environ.get("HPCBENCH_MARK") or re.search(DIRECTIVE[kind], script, re.MULTILINE)[1]  # type: ignore[index]
     with locked():
-        number = 1 + max((int(path.name) for path in (FAKE / "jobs").iterdir()), default=0)
-        job = Job(str(number))
+        last = max((int(path.name) for path in (FAKE / "jobs").iterdir()), default=0)
+        job = Job(next(each for each in map(str, range(last + 1, last + 99)) if "0" not in each))  # as in base 58
         job.folder.mkdir()
     facts = {"script": script, "run": str(Path.cwd()), "mark": mark, "after": after, "kind": kind, "state": "waiting"}
     for name, text in {**facts, "environ": json.dumps({"HPCBENCH_MARK": mark} | environ)}.items():

@@ -9,6 +9,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -26,7 +28,7 @@ def make_environment(folder: Path) -> Path:
 
 
 NOT_IN_A_RANK = (
-    "__editable__*", "nvidia*", "pandas*", "matplotlib*", "scipy*", "tensorboard*", "numba*", "llvmlite*", "mypy*",
+    "__editable__*", "pandas*", "matplotlib*", "scipy*", "tensorboard*", "numba*", "llvmlite*", "mypy*",
     "material*", "babel*", "__pycache__",
 )  # fmt: skip
 """Large packages that no rank imports, and what leads to a checkout."""
@@ -37,7 +39,8 @@ def make_whole_environment(folder: Path) -> Path:
     make_environment(folder)
     packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     (packages / "others.pth").unlink()
-    leave = shutil.ignore_patterns(*NOT_IN_A_RANK, "hpcbench", "staging", "apps")
+    unneeded = () if torch.version.cuda else ("nvidia*",)  # DALI alone; PyTorch for accelerators has libraries there
+    leave = shutil.ignore_patterns(*NOT_IN_A_RANK, *unneeded, "hpcbench", "staging", "apps")
     own = Path(sysconfig.get_path("purelib"))
     shutil.copytree(
         own, packages, copy_function=os.symlink, dirs_exist_ok=True,

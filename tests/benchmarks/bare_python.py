@@ -39,10 +39,12 @@ def with_needs(names: tuple[str, ...]) -> set[str]:
 
 
 def link(package: Distribution, target: Path) -> None:
-    """Link to every top-level file and folder of ``package``."""
-    tops = {file.parts[0] for file in package.files or [] if file.parts[0] not in ("..", "__pycache__")}
-    assert tops, f"{package.metadata['Name']} does not say what it consists of"
-    for top in tops:
-        link = target / top
+    """Link to all of ``package``: files, packages, and what it has in folders that it shares with other packages."""
+    files = [file.parts for file in package.files or [] if file.parts[0] not in ("..", "__pycache__")]
+    assert files, f"{package.metadata['Name']} does not say what it consists of"
+    whole = {parts[0] for parts in files if len(parts) == 1 or parts[1] == "__init__.py" or "-info" in parts[0]}
+    for top in {parts[:1] if parts[0] in whole else parts[:2] for parts in files}:
+        link = target.joinpath(*top)
+        link.parent.mkdir(exist_ok=True)
         if not link.is_symlink():
-            link.symlink_to(Path(str(package.locate_file(top))))
+            link.symlink_to(Path(str(package.locate_file("/".join(top)))))

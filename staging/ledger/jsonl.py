@@ -144,7 +144,8 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 def _header(file: IO[bytes]) -> dict[str, Any] | None:
     for line in file:
-        item = _parse_line(line)
+        # Only what may be one is parsed: if there is none, this looks at every line, and is called again and again.
+        item = _parse_line(line) if b'"schema"' in line else None
         if isinstance(item, dict) and "schema" in item:
             return item
     return None

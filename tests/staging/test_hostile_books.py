@@ -16,6 +16,8 @@ import pytest
 from staging.__main__ import main
 from staging.cli import LOST
 from staging.errors import InputError
+from staging.ledger import jsonl
+from staging.ledger.manifest import manifest_path
 from staging.options import StageOptions
 from staging.prepare import pieces_of
 from staging.present import is_gone
@@ -191,3 +193,16 @@ def test_the_buffers_of_all_ranks_that_read_count(
 @pytest.mark.parametrize("name", ["a\ud800", "a\0b"])
 def test_an_entry_of_a_name_that_no_filesystem_has_is_gone(tmp_path: Path, name: str) -> None:
     assert is_gone(tmp_path, name)
+
+
+@pytest.mark.parametrize("filler", ["", "{}", "x"])
+def test_a_header_is_looked_for_among_lines_that_may_be_one(
+    staged: Path, filler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands look for it several times, so each took ten seconds where a damaged one was followed by many lines."""
+    parsed = list[bytes]()
+    monkeypatch.setattr(jsonl, "_parse_line", parsed.append)
+    path = manifest_path(staged)
+    path.write_text(f"{filler}\n" * 100_000)
+    assert jsonl.find_header(path) is None
+    assert parsed == []

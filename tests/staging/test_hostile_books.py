@@ -199,7 +199,7 @@ def test_an_entry_of_a_name_that_no_filesystem_has_is_gone(tmp_path: Path, name:
 def test_a_header_is_looked_for_among_lines_that_may_be_one(
     staged: Path, filler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commands look for it several times, so each took ten seconds where a damaged one was followed by many lines."""
+    """Commands look for it several times, each time in all lines where there is none."""
     parsed = list[bytes]()
     monkeypatch.setattr(jsonl, "_parse_line", parsed.append)
     path = manifest_path(staged)

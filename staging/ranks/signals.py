@@ -125,6 +125,7 @@ class Interrupts(Handlers):
         self._warning_s = warning_s
         self._deferring = False
         self._told_before = sys.unraisablehook
+        self._sent_again: threading.Timer | None = None
 
     def __enter__(self) -> Self:
         if sys.unraisablehook != self._raise_again:
@@ -135,6 +136,8 @@ class Interrupts(Handlers):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         sys.unraisablehook = self._told_before
+        if self._sent_again is not None:
+            self._sent_again.cancel()  # what was to be ended has ended; the signal would go to its previous handler
         cause = what_ended(error)
         super().__exit__(kind, cause, trace)
         if cause is not None and cause is not error:
@@ -153,9 +156,13 @@ class Interrupts(Handlers):
             os._exit(128 + self.received)
 
     def _raise_again(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Take what Python dropped: a signal is sent again, and anything else is told as before."""
-        if isinstance(what_ended(dropped.exc_value), Interrupted):
-            threading.Timer(AGAIN_S, self._send_again).start()
+        """Take what Python dropped: a signal is sent again, and anything else is told as before.
+
+        An error that a destructor meets while an ``Interrupted`` is handled is something else.
+        """
+        if isinstance(dropped.exc_value, Interrupted):
+            self._sent_again = threading.Timer(AGAIN_S, self._send_again)
+            self._sent_again.start()
         else:
             self._told_before(dropped)
 

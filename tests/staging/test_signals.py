@@ -63,6 +63,27 @@ def test_one_that_meets_a_destructor_where_python_drops_errors_is_raised_again()
     assert end_of(dropped) == 143
 
 
+def test_one_whose_work_ends_before_it_is_raised_again_is_forgotten() -> None:
+    ended = (
+        "class Destroyed:\n"
+        "    def __del__(self): send(signal.SIGTERM)\n"
+        "with interrupts: Destroyed()\n"
+        "time.sleep(0.3); sys.exit(7)"
+    )
+    assert end_of(ended) == 7
+
+
+def test_an_error_of_a_destructor_while_a_process_tidies_up_sends_no_signal_again() -> None:
+    tidying_up = (
+        "class Destroyed:\n"
+        "    def __del__(self): os.close(1 << 20)\n"
+        "with interrupts:\n"
+        "    try: send(signal.SIGTERM)\n"
+        "    except signals.Interrupted: Destroyed(); time.sleep(0.3); os._exit(7)"
+    )
+    assert end_of(tidying_up) == 7
+
+
 def test_any_other_error_of_a_destructor_is_told_as_before(capsys: pytest.CaptureFixture[str]) -> None:
     class Destroyed:
         def __del__(self) -> None:

@@ -22,7 +22,7 @@ from staging.ledger.manifest import load_records
 from staging.options import StageOptions
 from staging.ranks.signals import Interrupted, Interrupts
 from staging.ranks.world import Alone
-from staging.stage import stage
+from staging.stage import Staging, stage
 from staging.threads.channel import Channel, Failure
 from staging.threads.worker import Worker
 from tests.staging.processes import LIMIT_S, PROGRAMS, contents, ended, make_tree, start
@@ -92,6 +92,30 @@ def test_one_that_meets_the_last_line_of_the_journal_finds_it_written(
     with pytest.raises(Interrupted), Interrupts():
         stage(StageOptions(source, str(tmp_path / "out")), Alone(), quiet=True)
     assert ends(tmp_path / "out") == [("done", "")]
+
+
+def test_one_that_meets_a_destructor_ends_a_staging_that_can_be_resumed(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python drops the error there, and the staging went on to its end."""
+    move = Staging.move
+
+    class Destroyed:
+        def __del__(self) -> None:
+            send()
+
+    def destroy_and_move(staging: Staging, landings: Any) -> None:
+        Destroyed()
+        time.sleep(0.5)
+        move(staging, landings)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Staging, "move", destroy_and_move)
+        with pytest.raises(Interrupted), Interrupts():
+            stage(StageOptions(source, str(tmp_path / "out")), Alone(), quiet=True)
+    assert ends(tmp_path / "out") == [("aborted", "signal SIGTERM")]
+    stage(StageOptions(source, str(tmp_path / "out")), Alone(), quiet=True)
+    assert contents(tmp_path / "out") == contents(source)
 
 
 @pytest.mark.parametrize("begun", [False, True])

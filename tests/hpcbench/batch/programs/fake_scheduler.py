@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import getpass
+import itertools
 import json
 import os
 import re
@@ -94,7 +95,7 @@ def submit(kind: str, script: str, after: str = "", **environ: str) -> Job:
     mark = environ.get("HPCBENCH_MARK") or re.search(DIRECTIVE[kind], script, re.MULTILINE)[1]  # type: ignore[index]
     with locked():
         last = max((int(path.name) for path in (FAKE / "jobs").iterdir()), default=0)
-        job = Job(next(each for each in map(str, range(last + 1, last + 99)) if "0" not in each))  # as in base 58
+        job = Job(next(each for each in map(str, itertools.count(last + 1)) if "0" not in each))  # as in base 58
         job.folder.mkdir()
     facts = {"script": script, "run": str(Path.cwd()), "mark": mark, "after": after, "kind": kind, "state": "waiting"}
     for name, text in {**facts, "environ": json.dumps({"HPCBENCH_MARK": mark} | environ)}.items():

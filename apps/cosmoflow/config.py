@@ -48,6 +48,8 @@ class CosmoFlowModel:
     """Channels of the first block; every further block doubles them."""
     kernel_size: Literal[2, 3] = 3
     """3 is v1.0 and later, 2 is v0.7."""
+    pooling: Literal["max", "mean"] = "max"
+    """How a block halves the volume: maximum as in MLPerf HPC, or mean as in CosmoFlow's first form (SC18)."""
     dropout: float = field(default=0.5, metadata=within(0, 1, open_high=True))
     """Dropout rate after the two hidden dense layers."""
 

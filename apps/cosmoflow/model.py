@@ -20,20 +20,42 @@ HIDDEN = (128, 64)
 """Units of the two hidden dense layers."""
 
 
-class Block(nn.Module):
-    """Convolution, max pooling by 2 and LeakyReLU.
+class MeanPool3d(nn.AvgPool3d):
+    """Average pooling by 2, in every dimension.
 
-    The published model applies LeakyReLU before the pooling. LeakyReLU never decreases, so it commutes with a maximum
-    exactly; after the pooling it touches an eighth of the elements and works in place.
+    On a CPU, torch's own leaves the channels-last layout, and the gradient of what comes before it then takes several
+    times as long. Sums over one dimension after the other keep the layout.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int) -> None:
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, d, h, w) to (batch, channels, d/2, h/2, w/2)."""
+        if x.device.type != "cpu" or not x.is_contiguous(memory_format=torch.channels_last_3d):
+            return super().forward(x)
+        batch, channels, depth, height, width = x.shape
+        x = x.permute(0, 2, 3, 4, 1).view(batch, depth // 2, 2, height * width * channels).sum(2)
+        x = x.view(batch, depth // 2, height // 2, 2, width * channels).sum(3)
+        x = x.view(batch, depth // 2, height // 2, width // 2, 2, channels).sum(4)
+        return (x * 0.125).permute(0, 4, 1, 2, 3)
+
+
+class Block(nn.Module):
+    """Convolution, LeakyReLU and pooling by 2, of the maximum or the mean.
+
+    LeakyReLU never decreases, so it commutes with a maximum exactly. After a maximum it touches an eighth of the
+    elements, so this is the order here; with a mean the order is the published one.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, pooling: str = "max") -> None:
         super().__init__()
+        self.activation_first = pooling == "mean"
         # TensorFlow's SAME pads an even kernel on the far side only, which a symmetric convolution cannot express.
         self.far_side_padding = [0, 1] * 3 if kernel_size == 2 else [0] * 6
         padding = (kernel_size - 1) // 2
         self.conv = nn.Conv3d(in_channels, out_channels, kernel_size, padding=padding)
-        self.pool = nn.MaxPool3d(2)
+        self.pool = nn.MaxPool3d(2) if pooling == "max" else MeanPool3d()
         self.activation = nn.LeakyReLU(SLOPE, inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,11 +63,12 @@ class Block(nn.Module):
         if any(self.far_side_padding):
             x = functional.pad(x, self.far_side_padding)
         convolved = self.conv(x)
-        # On a CPU autocast would pool in float32: two copies of the largest activation, for the same maxima.
+        if self.activation_first:
+            convolved = self.activation(convolved)
+        # On a CPU autocast would pool in float32: two copies of the largest activation, for the same result.
         with torch.autocast("cpu", enabled=False) if convolved.device.type == "cpu" else nullcontext():
-            pooled = self.pool(convolved)
-        activated: Tensor = self.activation(pooled)
-        return activated
+            pooled: Tensor = self.pool(convolved)
+        return pooled if self.activation_first else self.activation(pooled)
 
 
 class CosmoFlow(nn.Module):
@@ -56,11 +79,12 @@ class CosmoFlow(nn.Module):
     """
 
     def __init__(
-        self, size: int, channels: int, conv_layers: int, base_channels: int, kernel_size: int, dropout: float
-    ) -> None:
+        self, size: int, channels: int, conv_layers: int, base_channels: int, kernel_size: int, dropout: float,
+        pooling: str = "max",
+    ) -> None:  # fmt: skip
         super().__init__()
         widths = [channels] + [base_channels * 2**layer for layer in range(conv_layers)]
-        self.blocks = nn.Sequential(*(Block(before, after, kernel_size) for before, after in pairwise(widths)))
+        self.blocks = nn.Sequential(*(Block(before, after, kernel_size, pooling) for before, after in pairwise(widths)))
         self.dense1 = nn.Linear(widths[-1] * (size // 2**conv_layers) ** 3, HIDDEN[0])
         self.dense2 = nn.Linear(HIDDEN[0], HIDDEN[1])
         self.output = nn.Linear(HIDDEN[1], len(PARAMETERS))
@@ -85,6 +109,7 @@ def build_model(config: Config) -> CosmoFlow:
         base_channels=config.model.base_channels,
         kernel_size=config.model.kernel_size,
         dropout=config.model.dropout,
+        pooling=config.model.pooling,
     )
 
 

@@ -133,8 +133,8 @@ class ScheduleConfig:
     """What follows the warm-up."""
     warmup: int = field(default=0, metadata=within(0, MOST_STEPS))
     """Length of the linear warm-up."""
-    warmup_unit: Literal["epoch", "step"] | None = None
-    """What warmup counts, if that is not the unit of the rest."""
+    warmup_unit: Literal["epoch", "step", "epoch_by_step"] | None = None
+    """What warmup counts, if that is not the unit of the rest; `epoch_by_step` counts epochs and rises every step."""
     warmup_start_lr: float = field(default=0.0, metadata=within(0, MOST_RATE))
     """Learning rate at the start of the warm-up; scaling leaves it alone, or lowers it to the peak."""
     milestones: list[int] = field(default_factory=list, metadata=within(0, MOST_STEPS))

@@ -3,7 +3,8 @@
 Two units, two published schedules. CosmoFlow counts epochs: the rate is constant within an epoch, epoch 0 trains at
 ``warmup_start_lr``, epoch ``warmup`` at the peak, and milestones count from the start. DeepCAM counts optimizer steps:
 every step of the warm-up is one increment, the last of them reaches the peak, and milestones count from the end of the
-warm-up. ``warmup_unit`` gives the warm-up the form of the other. Both are computed in their intended form;
+warm-up. ``warmup_unit`` gives the warm-up the form of the other, or, with ``epoch_by_step``, a length in epochs and an
+increment in every step, so that all batches warm up over as many samples. Both are computed in their intended form;
 ``reference_quirks`` repeats what the reference code does (mlcommons/hpc; docs/schedules.md lists the differences).
 """
 
@@ -25,11 +26,12 @@ def learning_rate(
     warmup, in_epochs = schedule.warmup, warmup_in_epochs(schedule)
     if schedule.unit == "step" and schedule.reference_quirks:
         return _deepcam_reference(schedule, peak, step)
+    by_epoch = in_epochs and schedule.warmup_unit != "epoch_by_step"
     if epoch < warmup if in_epochs else step < warmup:
         # Epoch 0 trains at the start, while the first step is one increment above it.
-        done = epoch if in_epochs else step + 1
+        done, length = (epoch, warmup) if by_epoch else (step + 1, warmup_steps(schedule, steps_per_epoch))
         start = schedule.warmup_start_lr
-        return peak if done == warmup else start + done * (peak - start) / warmup
+        return peak if done >= length else start + done * (peak - start) / length
     if schedule.unit == "epoch":
         since = epoch - warmup_steps(schedule, steps_per_epoch) // steps_per_epoch
         # The reference compares with "less than", so that a drop given for epoch m takes effect in epoch m + 1.
@@ -43,7 +45,7 @@ def learning_rate(
 
 def warmup_in_epochs(schedule: ScheduleConfig) -> bool:
     """Whether the warm-up is counted in epochs."""
-    return (schedule.warmup_unit or schedule.unit) == "epoch"
+    return (schedule.warmup_unit or schedule.unit) != "step"
 
 
 def warmup_steps(schedule: ScheduleConfig, steps_per_epoch: int) -> int:

@@ -188,6 +188,22 @@ def test_warm_up_in_epochs_before_drops_in_steps() -> None:
     assert rates == pytest.approx([*[0.2] * 4, *[0.6] * 4, *[1.0] * 3, *[0.1] * 3])
 
 
+def test_a_warm_up_in_epochs_that_rises_every_step_covers_as_many_samples_at_every_batch() -> None:
+    """Two epochs of four steps; of two steps, at twice the batch, the rates are those of every second step."""
+    schedule = ScheduleConfig(unit="epoch", shape="polynomial", warmup=2, warmup_unit="epoch_by_step", t_max=2)
+    small = [learning_rate(schedule, 1.0, step, 4) for step in range(16)]
+    assert small == pytest.approx([*(done / 8 for done in range(1, 9)), *[1.0] * 4, *[0.5] * 4])
+    large = [learning_rate(schedule, 1.0, step, 2) for step in range(8)]
+    assert large == pytest.approx(small[1::2])
+
+
+def test_a_warm_up_that_rises_every_step_ends_with_its_epochs_however_long_they_are() -> None:
+    schedule = ScheduleConfig(unit="epoch", warmup=1, warmup_unit="epoch_by_step", warmup_start_lr=0.2)
+    assert learning_rate(schedule, 1.0, 3, 5, epoch=0) == pytest.approx(0.2 + 0.8 * 4 / 5)
+    assert learning_rate(schedule, 1.0, 6, 5, epoch=0) == 1.0, "an epoch with two more steps"
+    assert learning_rate(schedule, 1.0, 4, 5, epoch=1) == 1.0, "the epoch before had a step less"
+
+
 SHAPES = ["multistep", "cosine", "polynomial", "inverse_sqrt"]
 
 

@@ -248,7 +248,7 @@ def study_run(study: Study, run: PlannedRun) -> StudyRun:
     if ranks > 1:
         settings["parallel.simulated_ranks"] = str(ranks)
     else:
-        settings.pop("train.noise_scale_every", None)  # it compares ranks
+        settings["train.noise_scale_every"] = "0"  # it compares ranks, and the preset may ask for it
     if (processes := processes_per_run(study)) > 1:
         settings["parallel.devices"] = str(processes)
     if point.placement != "replicate":

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from hpcbench.application import find_application
+from hpcbench.config.resolve import resolve
 from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Borrow, Study
 from hpcbench.study.lr_search import Choice
@@ -64,7 +66,7 @@ def test_a_run_is_told_what_it_computes(study: Study) -> None:
     small = study_run(shared, PlannedRun(Point(4, "sgd"), 1.0, 1)).settings
     large = study_run(shared, PlannedRun(Point(512, "sgd", "shard+reshuffle"), 2.0, 3)).settings
     assert "parallel.simulated_ranks" not in small
-    assert "train.noise_scale_every" not in small, "a single rank has no parts to compare"
+    assert small["train.noise_scale_every"] == "0", "a single rank has no parts to compare"
     expected = {
         "optim.name": "sgd", "optim.lr": "0.16", "optim.scaling": "linear", "optim.base_batch_size": "512",
         "optim.momentum": "0.8", "train.seed": "3", "train.local_batch_size": "4", "parallel.simulated_ranks": "128",
@@ -72,6 +74,15 @@ def test_a_run_is_told_what_it_computes(study: Study) -> None:
         "train.noise_scale_every": "5",
     }  # fmt: skip
     assert expected.items() <= large.items()
+
+
+@pytest.mark.parametrize("name", ["cosmoflow", "deepcam"])
+def test_a_batch_of_one_rank_measures_no_noise_whatever_the_preset_asks_for(study: Study, name: str) -> None:
+    application = find_application(name)
+    assert resolve(application, "study").train.noise_scale_every > 0
+    smallest = replace(study, application=name, preset="study", batch_sizes=(4,))
+    settings = study_run(smallest, PlannedRun(Point(4, "sgd"), 1.0, 1)).settings
+    assert resolve(application, "study", overrides=settings).train.noise_scale_every == 0
 
 
 @pytest.mark.parametrize(("spatial", "processes"), [("1", 1), ("2", 2), ("2x3", 6)])

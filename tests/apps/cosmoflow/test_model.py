@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from apps.cosmoflow.config import Config
-from apps.cosmoflow.model import Block, CosmoFlow, build_model
+from apps.cosmoflow.model import Block, CosmoFlow, MeanPool3d, build_model
+from hpcbench.application import find_application
+from hpcbench.config.resolve import resolve
 from staging.errors import InputError
 
 
@@ -83,6 +85,36 @@ def test_pooling_before_the_activation_changes_no_bit(layout: torch.memory_forma
     ]
     for ours, theirs in zip(*gradients, strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
+def test_the_mean_of_a_block_is_that_of_torch_and_keeps_the_layout(layout: torch.memory_format) -> None:
+    x = torch.randn(2, 4, 8, 12, 16, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
+    expected, result = functional.avg_pool3d(x, 2), MeanPool3d()(x)
+    torch.testing.assert_close(result, expected, rtol=1e-13, atol=1e-14)
+    assert result.is_contiguous(memory_format=layout)
+    weights = torch.randn_like(expected)
+    ours, theirs = (torch.autograd.grad((value * weights).sum(), x)[0] for value in (result, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=1e-14)
+
+
+def test_a_block_takes_the_mean_of_what_is_activated() -> None:
+    """In the published order: convolution, activation, pooling. A mean, unlike a maximum, tells the orders apart."""
+    block = Block(4, 8, kernel_size=3, pooling="mean").double()
+    x = torch.randn(2, 4, 8, 8, 8, dtype=torch.float64)
+    expected = functional.avg_pool3d(functional.leaky_relu(block.conv(x), 0.3), 2)
+    torch.testing.assert_close(block(x), expected, rtol=1e-13, atol=1e-14)
+    assert not torch.allclose(functional.leaky_relu(functional.avg_pool3d(block.conv(x), 2), 0.3), expected)
+
+
+def test_the_published_network_pools_maxima_and_laptop_means() -> None:
+    application = find_application("cosmoflow")
+    published = resolve(application, "mlperf").model.pooling, resolve(application, "smoke").model.pooling
+    assert (*published, resolve(application, "laptop").model.pooling) == ("max", "max", "mean")
+    mean = build_model(configured(sample_size=16, conv_layers=2, base_channels=4, pooling="mean"))
+    assert all(isinstance(block.pool, nn.AvgPool3d) for block in mean.blocks)
+    count = sum(parameter.numel() for parameter in mean.parameters())
+    assert count == sum(parameter.numel() for parameter in small().parameters()), "pooling has no parameters"
 
 
 def test_features_are_flattened_with_the_channel_last() -> None:

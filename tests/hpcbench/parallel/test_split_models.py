@@ -36,6 +36,12 @@ def test_the_kernel_of_two_planes_takes_them_from_the_far_side(spatial: str) -> 
     check(run(4, "cosmoflow", spatial, 2))
 
 
+@pytest.mark.slow
+def test_blocks_that_pool_by_the_mean_are_split_alike() -> None:
+    """As in the preset laptop."""
+    check(run(4, "cosmoflow", "1x2x2", "mean"))
+
+
 def check(everyone: list[dict[str, dict[str, float]]]) -> None:
     """Rank 0 compares with one process; the others have the weights that it has."""
     for optimizer, values in everyone[0].items():

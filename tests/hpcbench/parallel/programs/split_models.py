@@ -189,6 +189,7 @@ def main() -> None:
     settings: dict[str, Any] = {"data.height": 64, "data.width": 32}
     if name == "cosmoflow":
         settings = {"model.dropout": 0.3, "model.kernel_size": 2 if kernel == "2" else 3}
+        settings["model.pooling"] = "mean" if kernel == "mean" else "max"
     config = resolve(application, "smoke", overrides=settings)
     together = 2 if kernel == "group" else 1
     mesh = make_mesh(group, mesh_shape(group.world_size, spatial), together)

@@ -52,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="all to every node (default), or a part to each",
     )
     parser.add_argument(
+        "--contiguous",
+        action="store_true",
+        help="with --placement shard: each node gets a run of the sorted names, instead of a draw by --seed",
+    )
+    parser.add_argument(
         "--replicate-also",
         action="append",
         default=[],
@@ -170,6 +175,8 @@ def check(args: argparse.Namespace) -> None:
     changes = {"--repair": args.repair, "--update": args.update, "--drop-vanished": args.drop_vanished}
     if given and (idle := [name for name, value in changes.items() if value]):
         raise InputError(f"{idle[0]} is for a staging, and {given[0]} is none; leave one of them out")
+    if args.contiguous and args.placement != "shard":
+        raise InputError("--contiguous is for shards; give --placement shard, too, or leave it out")
     if args.drop_vanished and not args.update:
         raise InputError("--drop-vanished is for a staging that follows its source: give --update, too")
 
@@ -185,4 +192,5 @@ def options_of(args: argparse.Namespace) -> StageOptions:
         index=args.index, seed=args.seed, cold=args.cold, follow_links=args.follow_links, hidden=args.hidden,
         replicate_also=tuple(args.replicate_also), repair=args.repair, update=args.update,
         drop_vanished=args.drop_vanished, write_way=args.write_way,
+        contiguous=args.contiguous,
     )  # fmt: skip

@@ -156,6 +156,7 @@ def words_again(destination: Path) -> list[str]:
     words = [source if isinstance(source, str) else "SOURCE", str(destination)]
     if identity.get("placement") == "shard":
         words += ["--placement", "shard", "--seed", str(seed) if isinstance(seed, int) else "0"]
+        words += ["--contiguous"] if identity.get("contiguous") is True else []
     if transform and isinstance(transform, str):
         words += ["--transform", transform]
     for key in ("plain", "replicate_also"):

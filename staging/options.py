@@ -57,6 +57,8 @@ class StageOptions:
     """A dataset index to use in place of a walk."""
     seed: int = 0
     """Seed of the placement."""
+    contiguous: bool = False
+    """With ``shard``: homes are not drawn, each node gets a run of the files in the order of their names."""
     shuffle: int = 0
     """How many times the shards were re-shuffled; each time, other homes are drawn from ``seed``."""
     replicate_also: tuple[str, ...] = ()

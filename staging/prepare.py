@@ -214,7 +214,7 @@ def plan_for(listing: Listing, places: list[Place], options: StageOptions, node:
     return make_plan(
         listing, len(ranks), ranks, options.placement, options.path, options.seed,
         group_by=sample_groups(options.source), shuffle=options.shuffle, replicate_also=options.replicate_also,
-        may_cut=as_they_are(listing, options), node=node,
+        may_cut=as_they_are(listing, options), node=node, contiguous=options.contiguous,
     )  # fmt: skip
 
 
@@ -320,6 +320,8 @@ def identity(prepared: Prepared) -> dict[str, Any]:
         found["plain"] = list(options.plain)
     if options.placement == "shard":
         found |= {"node": prepared.world.place.node, "nodes": plan.nodes, "seed": options.seed}
+        if options.contiguous:
+            found["contiguous"] = True
         if options.replicate_also:
             found["replicate_also"] = list(options.replicate_also)
     return found

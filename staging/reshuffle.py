@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from staging.bookkeeping import ARRIVING, BOOKKEEPING
 from staging.counters import Counters
-from staging.errors import DataError
+from staging.errors import DataError, InputError
 from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import UNSET, Landed, kept_by
 from staging.ledger.destination_lock import DestinationLock, lock_destination
@@ -114,6 +114,8 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
     Memory: every rank holds about 100 bytes for each file of all nodes, and 16 for each MiB of it; the first rank holds
     a few times that. Each rank also holds pieces, as in a staging by exchange.
     """
+    if options.contiguous:
+        raise InputError("contiguous shards are not drawn, so there is no other draw; leave out contiguous")
     start = time.perf_counter()
     destination = together(world, lambda: own_destination(replace(options, path="exchange"), world))
     job = world.broadcast(secrets.token_hex(4))

@@ -58,7 +58,9 @@ def add_arguments(parser: Parser) -> None:
     axes.add_argument("--optimizers", required=True, metavar="NAME,...",
                       help="sgd,lars,larc@128: larc at batch 128 only; `hpcbench optimizers` lists them")  # fmt: skip
     add_whole(axes, "--seeds", 1, MOST_SEEDS, "runs of each row (default: 3)")
-    axes.add_argument("--placements", metavar="P,...", help="replicate,shard,shard+reshuffle (default: replicate)")
+    axes.add_argument(
+        "--placements", metavar="P,...", help="replicate,shard,shard+reshuffle,shard+contiguous (default: replicate)"
+    )
     add_whole(axes, "--nodes", 1, MOST_NODES, "nodes that samples are sharded over (default: 4)")
     axes.add_argument("--borrow", metavar="FROM:BATCH,...", help="rows with another's recipe: 32:512 has the rate of "
                       "batch 32 at 512, node:512 optimizer and schedule of preset node")  # fmt: skip

@@ -57,6 +57,8 @@ class StagingConfig:
     """Node-local folder to bring the dataset to ({node}, {rank}, $VARIABLES); empty trains from ``data.root``."""
     placement: Literal["replicate", "shard"] = "replicate"
     """Everything to every node, or a part of the training set to each, by bytes and seed, which its ranks train on."""
+    contiguous: bool = False
+    """Shards are runs of the files in the order of their names, as scripts cut them, and not drawn by seed."""
     reshuffle: bool = False
     """Draw new shards before every epoch but the first, and move files that change nodes by exchange."""
     slabs: bool = False

@@ -113,6 +113,10 @@ def validate_shards(config: RunConfig) -> None:
     staging = config.staging
     if staging.reshuffle and staging.placement != "shard":
         raise InputError("staging.reshuffle moves shards; set staging.placement shard, or reshuffle false")
+    if staging.contiguous and staging.placement != "shard":
+        raise InputError("staging.contiguous is a way to cut shards; set staging.placement shard, or contiguous false")
+    if staging.contiguous and staging.reshuffle:
+        raise InputError("staging.reshuffle draws shards, and staging.contiguous shards are not drawn; set one false")
     if staging.placement != "shard":
         return
     if not staging.destination and config.parallel.simulated_nodes is None:

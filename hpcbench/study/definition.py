@@ -16,7 +16,7 @@ from staging.errors import DataError, InputError
 from staging.number_options import MOST_NODES, MOST_PER_NODE
 
 T = TypeVar("T")
-Placement = Literal["replicate", "shard", "shard+reshuffle"]
+Placement = Literal["replicate", "shard", "shard+reshuffle", "shard+contiguous"]
 KIND = "convergence"
 ADVICE = "restore it or give another folder"
 MOST_SEEDS = 10_000

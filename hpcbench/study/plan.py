@@ -255,5 +255,6 @@ def study_run(study: Study, run: PlannedRun) -> StudyRun:
         settings |= {
             "parallel.simulated_nodes": str(study.nodes), "staging.placement": "shard",
             "staging.reshuffle": str("reshuffle" in point.placement).lower(),
+            "staging.contiguous": str("contiguous" in point.placement).lower(),
         }  # fmt: skip
     return StudyRun.of(run.name, study.application, study.preset, settings)

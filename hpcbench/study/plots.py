@@ -21,8 +21,8 @@ from hpcbench.study.seed_spread import spread, spread_interval
 
 Series = Mapping[str, list[Row]]
 """Rows by label, in the order of their batches."""
-DASHES = {"replicate": "-", "shard": "--", "shard+reshuffle": ":"}
-MARKERS = {"replicate": "o", "shard": "s", "shard+reshuffle": "^"}
+DASHES = {"replicate": "-", "shard": "--", "shard+reshuffle": ":", "shard+contiguous": "-."}
+MARKERS = {"replicate": "o", "shard": "s", "shard+reshuffle": "^", "shard+contiguous": "v"}
 
 
 def color(study: Study, row: Row) -> str:

@@ -28,7 +28,7 @@ TAKEN = {
     "optim.name": "--optimizers", "optim.lr": "--lr", "optim.scaling": "--lr-rule", "optim.base_batch_size": "--lr",
     "train.seed": "--seeds", "train.accumulation": "--batch-sizes", "parallel.simulated_ranks": "--batch-sizes",
     "parallel.simulated_nodes": "--nodes", "parallel.devices": "--nodes", "staging.placement": "--placements",
-    "staging.reshuffle": "--placements", "staging.destination": "--placements",
+    "staging.reshuffle": "--placements", "staging.contiguous": "--placements", "staging.destination": "--placements",
 }  # fmt: skip
 """Settings that a study sets for its runs, and the option that decides each."""
 

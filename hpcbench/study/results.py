@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from hpcbench.results.records import Run
 
-PLACED = {"replicate": "", "shard": " sharded", "shard+reshuffle": " reshuffled"}
+PLACED = {"replicate": "", "shard": " sharded", "shard+reshuffle": " reshuffled", "shard+contiguous": " contiguous"}
 """What follows the optimizer in the label of a series with this placement."""
 CLOSE = 0.05
 """Standard error of a mean, as a part of it, for which the number of runs for a score is given."""

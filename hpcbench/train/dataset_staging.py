@@ -115,6 +115,7 @@ def options_of(application: Application, config: RunConfig, seed: int, shuffle: 
         destination=staging.destination,
         placement=staging.placement,
         seed=seed,
+        contiguous=staging.contiguous,
         shuffle=shuffle if staging.reshuffle else 0,
         replicate_also=replicated_names(application, config) if staging.placement == "shard" else (),
         path=staging.path,

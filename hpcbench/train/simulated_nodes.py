@@ -53,7 +53,7 @@ def drawn_homes(run: RunContext, training: Any, epoch: int, world: World, nodes:
     listing = open_source(options, world, Counters(), names(run.application, run.config)).listing
     plan = make_plan(
         listing, nodes, [1] * nodes, "shard", "direct", options.seed, group_by=sample_groups(options.source),
-        shuffle=options.shuffle, replicate_also=options.replicate_also,
+        shuffle=options.shuffle, replicate_also=options.replicate_also, contiguous=options.contiguous,
     )  # fmt: skip
     entry, root = {name: number for number, name in enumerate(listing.names)}, Path(run.config.data.root)
     files = training_files(run.application, run.config, training)

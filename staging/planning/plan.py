@@ -97,13 +97,15 @@ def make_plan(
     replicate_also: Sequence[str] = (),
     may_cut: NDArray[np.bool_] | None = None,
     node: int = 0,
+    contiguous: bool = False,
 ) -> Plan:
     """A plan for ``nodes`` nodes with ``ranks_per_node`` ranks each; ``direct``: as ``node`` carries it out.
 
     ``shard``: homes are drawn from ``seed`` and balanced by bytes: two nodes differ by at most the largest file, or
     group of files that belong together. Such files have the same groups of the regular expression ``group_by``
     (``None``: each file by itself) and share a home; each ``shuffle`` of a seed is another draw. Names that match a
-    shell pattern of ``replicate_also`` have every node as their home. ``exchange``: each node reads a contiguous run
+    shell pattern of ``replicate_also`` have every node as their home. ``contiguous``: homes are not drawn; the listing
+    is cut into one run for each node, equal in bytes likewise. ``exchange``: each node reads a contiguous run
     of the listing, within the largest file of the mean. Large entries among those that ``may_cut`` marks (``None``:
     none) are cut where runs divide, so that ranks read equally. Raises ``InputError`` for an invalid count, placement,
     path or expression.
@@ -111,11 +113,15 @@ def make_plan(
     _check(nodes, ranks_per_node, placement, path, seed)
     if replicate_also and placement != "shard":
         raise InputError(f"replicate_also ({' '.join(replicate_also)}) needs placement shard; leave it out")
+    if contiguous and (placement != "shard" or shuffle):
+        raise InputError(
+            "contiguous needs placement shard, whose homes are then not drawn; leave out it or the shuffle"
+        )
     count = len(listing)
     home = np.full(count, EVERY_NODE, np.int32)
     if placement == "shard":
         sharded = np.flatnonzero(~matching(listing, replicate_also))
-        home[sharded] = homes(listing.take(sharded), nodes, seed, shuffle, group_by)
+        home[sharded] = homes(listing.take(sharded), nodes, seed, shuffle, group_by, contiguous)
     may_cut = np.zeros(count, np.bool_) if may_cut is None else may_cut
     slices = Slices.whole(listing.sizes)
     if path == "direct":
@@ -174,17 +180,29 @@ def _check(nodes: int, ranks_per_node: Sequence[int], placement: str, path: str,
         raise InputError(f"seed ({seed}) must be at least 0")
 
 
-def homes(listing: Listing, nodes: int, seed: int, shuffle: int = 0, group_by: str | None = PAIRS) -> NDArray[np.int32]:
-    """The node of each entry: balanced by bytes, drawn from ``seed`` and ``shuffle``, one node for each sample."""
+def homes(
+    listing: Listing, nodes: int, seed: int, shuffle: int = 0, group_by: str | None = PAIRS, contiguous: bool = False
+) -> NDArray[np.int32]:
+    """The node of each entry: balanced by bytes, drawn from ``seed`` and ``shuffle``, one node for each sample.
+
+    ``contiguous``: not drawn; the samples in the order of the listing, cut into a run for each node.
+    """
     if shuffle:
         seed = int(np.random.SeedSequence([seed, shuffle]).generate_state(1, np.uint64)[0])
     group = _groups(listing, group_by)
     if group is None or not len(listing):
-        return least_loaded(listing.sizes, nodes, seed)
+        return spread_over(nodes, listing.sizes, seed, contiguous)
     _, number = np.unique(group, return_inverse=True)
     sizes = np.zeros(int(number.max()) + 1, np.int64)
     np.add.at(sizes, number, listing.sizes)
-    return least_loaded(sizes, nodes, seed)[number]
+    return spread_over(nodes, sizes, seed, contiguous)[number]
+
+
+def spread_over(nodes: int, sizes: NDArray[np.int64], seed: int, contiguous: bool) -> NDArray[np.int32]:
+    """The node of each sample of these sizes."""
+    if contiguous:
+        return runs(sizes, nodes, np.zeros(len(sizes), np.int64))
+    return least_loaded(sizes, nodes, seed)
 
 
 def _groups(listing: Listing, group_by: str | None) -> NDArray[np.int64] | None:

@@ -251,7 +251,7 @@ def test_a_bad_file_is_told_whatever_the_header_holds(staged: Path, value: objec
     header, rest = path.read_text().split("\n", 1)
     found = json.loads(header)
     identities = [value] if not isinstance(value, dict) else []
-    keys = ("source", "seed", "transform", "plain", "replicate_also")
+    keys = ("source", "seed", "transform", "plain", "replicate_also", "contiguous")
     identities += [found["identity"] | {"placement": "shard", key: value} for key in keys]
     flip(staged / "train/whole.npy")
     for identity in identities:

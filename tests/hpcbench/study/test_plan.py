@@ -76,6 +76,13 @@ def test_a_run_is_told_what_it_computes(study: Study) -> None:
     assert expected.items() <= large.items()
 
 
+def test_contiguous_shards_are_a_placement(study: Study) -> None:
+    for placement, wanted in (("shard", "false"), ("shard+contiguous", "true")):
+        settings = study_run(study, PlannedRun(Point(512, "sgd", placement), 1.0, 1)).settings
+        assert (settings["staging.placement"], settings["staging.contiguous"]) == ("shard", wanted)
+        assert settings["staging.reshuffle"] == "false"
+
+
 @pytest.mark.parametrize("name", ["cosmoflow", "deepcam"])
 def test_a_batch_of_one_rank_measures_no_noise_whatever_the_preset_asks_for(study: Study, name: str) -> None:
     application = find_application(name)

@@ -124,6 +124,11 @@ def test_another_placement_is_another_run(train: Train, tmp_path: Path, capsys: 
     ("settings", "words"),
     [
         (("--staging.reshuffle", "true"), "staging.reshuffle moves shards; set staging.placement shard"),
+        (("--staging.contiguous", "true"), "staging.contiguous is a way to cut shards; set staging.placement shard"),
+        (
+            ("--staging.placement", "shard", "--staging.reshuffle", "true", "--staging.contiguous", "true"),
+            "staging.reshuffle draws shards, and staging.contiguous shards are not drawn; set one false",
+        ),
         (("--staging.placement", "shard"), "staging.placement shard needs staging.destination"),
         (("--parallel.simulated_nodes", "0"), "parallel.simulated_nodes (0) must be at least 1"),
         (("--parallel.simulated_nodes", "2"), "parallel.simulated_nodes (2) must be at most the number of ranks (1)"),

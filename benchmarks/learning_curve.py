@@ -1,0 +1,156 @@
+"""Error against the number of training samples, of a preset's network and of the baselines that know no network.
+
+    python benchmarks/learning_curve.py cosmoflow --samples 512 1024 2048 4096 8192
+    python benchmarks/learning_curve.py deepcam --samples 80 160 320 640 1280
+
+Every point is one `hpcbench train` without a target on the first N samples of one simulated dataset. With fewer samples
+than the preset has, more epochs make the same number of steps; with more samples, the epochs stay. The rate descends
+to the end of each run. Baselines are fitted to the same samples. Runs that exist below --out are reused. Writes
+results/learning_curve_APP.json, docs/pictures/APP-learning-curve.png, and the table in the application's README.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from _common import ROOT, write_results
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from hpcbench.application import Application, find_application
+from hpcbench.config.resolve import resolve
+from hpcbench.optim.schedule import warmup_in_epochs
+from hpcbench.results import style
+from hpcbench.results.plots import metric_label
+from hpcbench.results.summary import Summary
+
+BEGIN, END = "<!-- learning curve -->", "<!-- end of learning curve -->"
+SHOWN = {
+    "cosmoflow": ("ridge regression on power spectra", ("mae", "mae_omega_m", "mae_sigma_8", "mae_n_s")),
+    "deepcam": ("per-pixel thresholds", ("iou", "iou_tropical_cyclone", "iou_atmospheric_river")),
+}
+"""Of each application, the baseline that a network has to beat, and the metrics of the table."""
+
+
+def main() -> None:
+    """Make the runs that are missing, two at once by default, and record all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("app", choices=sorted(SHOWN))
+    parser.add_argument("--preset", default="laptop")
+    parser.add_argument("--samples", type=int, nargs="+", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once, a thread each")
+    parser.add_argument("--out", type=Path, default=Path("runs/learning-curve"))
+    args = parser.parse_args()
+    application = find_application(args.app)
+    data = args.out / "data" / f"{args.app}-{args.preset}"
+    most = ["--simulate.train_samples", str(max(args.samples))]
+    hpcbench("data", "simulate", args.app, "--preset", args.preset, *most, "--out", str(data))
+    pairs = [(samples, seed) for samples in sorted(args.samples, reverse=True) for seed in args.seeds]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        summaries = list(pool.map(lambda pair: run(args, application, data, *pair), pairs))
+    points = collect(args.app, dict(zip(pairs, summaries, strict=True)))
+    write_results(f"learning_curve_{args.app}", {"preset": args.preset, "points": points})
+    baseline, metrics = SHOWN[args.app]
+    figure = drawn(points, baseline, metrics, summaries[0].better)
+    style.save(figure, ROOT / "docs" / "pictures" / f"{args.app}-learning-curve.png")
+    update_readme(application, table(points, baseline, metrics))
+
+
+def run(args: argparse.Namespace, application: Application, data: Path, samples: int, seed: int) -> Summary:
+    """Make one run on the first ``samples`` samples, or use an existing one."""
+    config = resolve(application, args.preset)
+    epochs = config.train.max_epochs * max(1, config.simulate.train_samples // samples)
+    descent = epochs - (config.schedule.warmup if warmup_in_epochs(config.schedule) else 0)
+    folder = args.out / f"{args.app}-{args.preset}-{samples}-seed{seed}"
+    if not (folder / "summary.json").exists():
+        hpcbench(
+            "train", args.app, "--preset", args.preset, "--data.root", str(data), "--run-dir", str(folder),
+            "--seed", str(seed), "--samples", str(samples), "--train.target", "null", "--train.max_epochs", str(epochs),
+            "--schedule.t_max", str(descent), "--parallel.threads", "1", "--train.page", "false",
+            "--train.baselines", str(seed == args.seeds[0]).lower(),
+        )  # fmt: skip
+    return Summary.from_json((folder / "summary.json").read_text(encoding="utf-8"), folder)
+
+
+def collect(app: str, runs: Mapping[tuple[int, int], Summary]) -> list[dict[str, Any]]:
+    """One point for each number of samples: the metrics of each seed at the end of its run, and those of baselines."""
+    baseline, metrics = SHOWN[app]
+    points = []
+    for samples in sorted({samples for samples, _ in runs}):
+        found = [run for (number, _), run in runs.items() if number == samples]
+        points.append(
+            {
+                "samples": samples,
+                "epochs": found[0].epochs,
+                "seeds": [seed for number, seed in runs if number == samples],
+                "network": {name: [round(run.metrics[name], 5) for run in found] for name in metrics},
+                "baseline": {
+                    name: round(run.baselines[baseline][name], 5)
+                    for run in found if run.baselines for name in metrics
+                },
+                "train_s": [round(run.time_to_solution_s, 1) for run in found if run.time_to_solution_s is not None],
+            }
+        )  # fmt: skip
+    return points
+
+
+def table(points: Sequence[Mapping[str, Any]], baseline: str, metrics: Sequence[str]) -> str:
+    """The points as a Markdown table, a column for each metric: mean over seeds, and the baseline in brackets."""
+    rows = [
+        f"| samples | epochs | seeds | {' | '.join(metrics)} |",
+        f"|---:|---:|---:|{'---:|' * len(metrics)}",
+    ]
+    for point in points:
+        cells = (f"{statistics.fmean(point['network'][name]):.3f} ({point['baseline'][name]:.3f})" for name in metrics)
+        rows.append(f"| {point['samples']:,} | {point['epochs']} | {len(point['seeds'])} | {' | '.join(cells)} |")
+    return "\n".join([*rows, "", f"The network's mean over seeds; in brackets {baseline}, fitted to the same samples."])
+
+
+@style.styled
+def drawn(points: Sequence[Mapping[str, Any]], baseline: str, metrics: Sequence[str], better: str) -> Figure:
+    """A panel for each metric: every seed a dot, their mean a line, the baseline a dashed one."""
+    figure = style.canvas(2.6)
+    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+    counts = [point["samples"] for point in points]
+    for panel, name in zip(panels, metrics, strict=True):
+        network = [point["network"][name] for point in points]
+        means = [statistics.fmean(values) for values in network]
+        panel.plot(counts, means, color=style.BLUE, label="network, mean over seeds")
+        for count, values in zip(counts, network, strict=True):
+            panel.plot([count] * len(values), values, "o", markersize=3, color=style.BLUE, alpha=0.6)
+        panel.plot(counts, [point["baseline"][name] for point in points], "--", color=style.VERMILLION, label=baseline)
+        panel.set_title(metric_label(name))
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(counts[:: 2 if len(counts) > 4 else 1])
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.set_ylim(bottom=0)
+    panels[0].set_ylabel(f"on validation samples ({better} is better)")
+    figure.supxlabel("training samples", fontsize=9, color=style.MUTED)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return figure
+
+
+def update_readme(application: Application, text: str) -> None:
+    """Write the table between its marks in the application's README."""
+    path = application.folder() / "README.md"
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def hpcbench(*words: str) -> None:
+    """Run a command of the suite; what it found is read from its folder."""
+    subprocess.run([sys.executable, "-m", "hpcbench", *words], check=False, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main()

@@ -41,7 +41,7 @@ timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${la
 
 "${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
 "${launch_per_node[@]}" rmdir "$local_path" || true
-again() {
+resubmit() {
     cd "$run" || return
     local next="HPCBENCH_ATTEMPT=$((attempt + 1))"
     flux --parent batch --env="$next" --dependency=afterany:"$job_id" job.sh | tee "$hold.next"
@@ -54,7 +54,7 @@ if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] && interrupted; then
     for pause in 0 5 20 60 120; do
         sleep "$pause"
         [ "$cancelled" = "$asked" ] || interrupted || break  # it may have been cancelled during the pause
-        again && break
+        resubmit && break
     done || echo 'hpcbench: the job cannot be queued again'
 fi
 exit "$status"

@@ -48,7 +48,7 @@ status=0
 
 "${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
 "${launch_per_node[@]}" rmdir "$local_path" || true
-again() {
+resubmit() {
     scontrol requeue "$SLURM_JOB_ID" || return
     sleep 60 || true  # until Slurm ends this attempt
 }
@@ -60,7 +60,7 @@ if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] && interrupted; then
     for pause in 0 5 20 60 120; do
         sleep "$pause"
         [ "$cancelled" = "$asked" ] || interrupted || break  # it may have been cancelled during the pause
-        again && break
+        resubmit && break
     done || echo 'hpcbench: the job cannot be queued again'
 fi
 exit "$status"

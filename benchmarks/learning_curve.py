@@ -6,7 +6,8 @@
 Every point is one `hpcbench train` without a target on the first N samples of one simulated dataset. With fewer samples
 than the preset has, more epochs make the same number of steps; with more samples, the epochs stay. The rate descends
 to the end of each run. Baselines are fitted to the same samples. Runs that exist below --out are reused. Writes
-results/learning_curve_APP.json, docs/pictures/APP-learning-curve.png, and the table in the application's README.
+results/learning_curve_APP_PRESET.json, the table in the application's README, and, for several numbers of samples,
+docs/pictures/APP-learning-curve.png.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from hpcbench.results import style
 from hpcbench.results.plots import metric_label
 from hpcbench.results.summary import Summary
 
-BEGIN, END = "<!-- learning curve -->", "<!-- end of learning curve -->"
+BEGIN, END = "<!-- learning curve {preset} -->", "<!-- end of learning curve {preset} -->"
 SHOWN = {
     "cosmoflow": ("ridge regression on power spectra", ("mae", "mae_omega_m", "mae_sigma_8", "mae_n_s")),
     "deepcam": ("per-pixel thresholds", ("iou", "iou_tropical_cyclone", "iou_atmospheric_river")),
@@ -57,11 +58,15 @@ def main() -> None:
     with ThreadPoolExecutor(args.jobs) as pool:
         summaries = list(pool.map(lambda pair: run(args, application, data, *pair), pairs))
     points = collect(args.app, dict(zip(pairs, summaries, strict=True)))
-    write_results(f"learning_curve_{args.app}", {"preset": args.preset, "points": points})
+    write_results(
+        f"learning_curve_{args.app}_{args.preset}",
+        {"preset": args.preset, "precision": summaries[0].precision, "points": points},
+    )
     baseline, metrics = SHOWN[args.app]
-    figure = drawn(points, baseline, metrics, summaries[0].better)
-    style.save(figure, ROOT / "docs" / "pictures" / f"{args.app}-learning-curve.png")
-    update_readme(application, table(points, baseline, metrics))
+    if len(points) > 1:
+        figure = drawn(points, baseline, metrics, summaries[0].better)
+        style.save(figure, ROOT / "docs" / "pictures" / f"{args.app}-learning-curve.png")
+    update_readme(application, args.preset, table(points, baseline, metrics))
 
 
 def run(args: argparse.Namespace, application: Application, data: Path, samples: int, seed: int) -> Summary:
@@ -96,7 +101,6 @@ def collect(app: str, runs: Mapping[tuple[int, int], Summary]) -> list[dict[str,
                     name: round(run.baselines[baseline][name], 5)
                     for run in found if run.baselines for name in metrics
                 },
-                "train_s": [round(run.time_to_solution_s, 1) for run in found if run.time_to_solution_s is not None],
             }
         )  # fmt: skip
     return points
@@ -139,12 +143,12 @@ def drawn(points: Sequence[Mapping[str, Any]], baseline: str, metrics: Sequence[
     return figure
 
 
-def update_readme(application: Application, text: str) -> None:
+def update_readme(application: Application, preset: str, text: str) -> None:
     """Write the table between its marks in the application's README."""
-    path = application.folder() / "README.md"
-    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
-    _, after = rest.split(END)
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    path, begin, end = application.folder() / "README.md", BEGIN.format(preset=preset), END.format(preset=preset)
+    before, rest = path.read_text(encoding="utf-8").split(begin)
+    _, after = rest.split(end)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def hpcbench(*words: str) -> None:

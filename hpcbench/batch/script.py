@@ -217,13 +217,13 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
         lines = ['"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true']
         if "{" not in job.local_path:  # with braces it differs between nodes, and only hpcbench can fill it in
             lines.append('"${launch_per_node[@]}" rmdir "$local_path" || true')
-    again = [f"    {line}" for line in scheduler.resubmit_lines()]
+    resubmit = [f"    {line}" for line in scheduler.resubmit_lines()]
     if job.bring_environment:
         lines += ["remove_environment", 'hpcbench=("${shared_hpcbench[@]}")']
     return [
         *lines,
-        "again() {",
-        *again,
+        "resubmit() {",
+        *resubmit,
         "}",
         "interrupted() {",
         "    asked=$cancelled",
@@ -234,7 +234,7 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
         f"    for pause in {' '.join(map(str, PAUSES_S))}; do",
         '        sleep "$pause"',
         '        [ "$cancelled" = "$asked" ] || interrupted || break  # it may have been cancelled during the pause',
-        "        again && break",
+        "        resubmit && break",
         "    done || echo 'hpcbench: the job cannot be queued again'",
         "fi",
         'exit "$status"',

@@ -1,0 +1,55 @@
+"""The recorded learning curves: what the READMEs show is what was measured, and what they claim holds in it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from learning_curve import BEGIN, END, SHOWN, table
+
+from hpcbench.application import find_application
+from hpcbench.config.resolve import resolve
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RECORDS = sorted(RESULTS.glob("learning_curve_*.json"))
+
+
+def points_of(app: str, preset: str) -> list[dict[str, Any]]:
+    path = RESULTS / f"learning_curve_{app}_{preset}.json"
+    points: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["results"]["points"]
+    return points
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
+def test_the_readme_has_the_table_of_the_record(path: Path) -> None:
+    app, preset = path.stem.removeprefix("learning_curve_").split("_")
+    text = (find_application(app).folder() / "README.md").read_text(encoding="utf-8")
+    shown = text.split(BEGIN.format(preset=preset))[1].split(END.format(preset=preset))[0].strip()
+    assert shown == table(points_of(app, preset), *SHOWN[app])
+
+
+@pytest.mark.parametrize(("app", "metric", "sign"), [("cosmoflow", "mae", -1), ("deepcam", "iou", 1)])
+def test_more_samples_make_a_better_network(app: str, metric: str, sign: int) -> None:
+    points = points_of(app, "laptop")
+    means = [statistics.fmean(point["network"][metric]) for point in points]
+    assert len(points) >= 4
+    assert [point["samples"] for point in points] == sorted(point["samples"] for point in points)
+    assert sign * (means[-1] - means[0]) > 0
+    preset = resolve(find_application(app), "laptop")
+    assert preset.simulate.train_samples in {point["samples"] for point in points}
+
+
+def test_cosmoflow_learns_what_its_readme_says() -> None:
+    """At the preset's number of samples, every seed: what a reader would otherwise have to take on trust."""
+    (point,) = (each for each in points_of("cosmoflow", "laptop") if each["samples"] == 4096)
+    assert max(point["network"]["mae"]) <= 0.26
+    assert max(point["network"]["mae_omega_m"]) <= 0.20
+    assert max(point["network"]["mae_sigma_8"]) <= 0.09
+
+
+def test_the_larger_preset_beats_ridge_regression() -> None:
+    (point,) = points_of("cosmoflow", "workstation")
+    assert max(point["network"]["mae"]) < point["baseline"]["mae"]

@@ -63,7 +63,7 @@ class Prepared:
     """Number of files on all nodes that a repair compared by size alone: they landed without a checksum."""
     make_sink: SinkMaker
     piece_bytes: int
-    turns: NDArray[np.int64]
+    arrival_order: NDArray[np.int64]
     """For each entry, its place in the order in which entries are to arrive."""
     timer: PhaseTimer
     counters: Counters
@@ -87,7 +87,7 @@ class Prepared:
 
     def in_turn(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers of slices in the order in which they are to arrive."""
-        return numbers[np.argsort(self.turns[self.plan.slices.entry[numbers]], kind="stable")]
+        return numbers[np.argsort(self.arrival_order[self.plan.slices.entry[numbers]], kind="stable")]
 
     def partners(self) -> list[int]:
         """The rank of each node that handles the same lane as this one."""
@@ -147,11 +147,11 @@ def prepare(
         if must_fit:
             check_room(destination, source.listing, present.wanted, make_sink, options, world)
     lost = not_brought(bad, again)
-    turns = turns_of(source.listing, names)
+    arrival_order = arrival_order_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     prepared = Prepared(
-        options, world, places, destination, source, plan, present, bad, lost, unchecked, make_sink, piece_bytes, turns,
-        timer, counters, by_names=names is not None,
+        options, world, places, destination, source, plan, present, bad, lost, unchecked, make_sink, piece_bytes,
+        arrival_order, timer, counters, by_names=names is not None,
     )  # fmt: skip
     together(world, lambda: check_memory(options, piece_bytes, places, world))
     return prepared
@@ -181,7 +181,7 @@ def check_memory(options: StageOptions, piece_bytes: int, places: Sequence[Place
         )
 
 
-def turns_of(listing: Listing, names: Sequence[str] | None) -> NDArray[np.int64]:
+def arrival_order_of(listing: Listing, names: Sequence[str] | None) -> NDArray[np.int64]:
     """For each entry, its place in the order of ``names``, or without names, in that of the listing.
 
     A name that is there several times has the first of its places.

@@ -18,7 +18,7 @@ from hpcbench.measure.flops import count_flops
 from hpcbench.parallel.gradients import bucket_sizes
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.planning.counting import PassCount, build, count_pass, shapes
-from hpcbench.planning.plan import Machine, MeshPlan, mesh_plan, moments, places
+from hpcbench.planning.plan import Machine, MeshPlan, counted_ranks, mesh_plan, moments
 
 LAYERWISE_READS = 2
 """LARS and LAMB read parameters and gradients once more, for their norms, which nothing can avoid."""
@@ -44,11 +44,11 @@ def count_step(application: Application, config: RunConfig, shape: MeshShape, li
     of a batch, and where its model cannot be split in this way.
     """
     train = config.train
-    place = places(shape.spatial)[0]
+    rank = counted_ranks(shape.spatial)[0]
     model = build(application, config)
     recorder, double = OperationRecorder(), OperationRecorder()
-    counted = count_pass(application, config, shape, place, train.local_batch_size, recorder)
-    count_pass(application, config, shape, place, 2 * train.local_batch_size, double)
+    counted = count_pass(application, config, shape, rank, train.local_batch_size, recorder)
+    count_pass(application, config, shape, rank, 2 * train.local_batch_size, double)
     pairs = merged(recorder.operations, double.operations, train.accumulation)
     sizes = [parameter.nbytes for parameter in model.parameters()]
     plan = planned(application, config, model, shape, counted)

@@ -53,7 +53,7 @@ class RuleFiles:
         return self.parsed[name]
 
 
-class Kept(logging.Handler):
+class CollectedMessages(logging.Handler):
     """Keeps messages that are logged as errors or warnings."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Kept(logging.Handler):
 @contextmanager
 def quiet_logging() -> Iterator[list[str]]:
     """Collect what official functions log to the root logger within the block; this prints nothing, adds no handler."""
-    root, handler = logging.getLogger(), Kept()
+    root, handler = logging.getLogger(), CollectedMessages()
     root.addHandler(handler)
     try:
         yield handler.said

@@ -127,13 +127,13 @@ def count_pass(
         if task.reads_parts(True) and config.data.loader == "torch":
             part = inputs = part.clone()
         set_sample_keys(model, torch.empty(batch, dtype=torch.int64))
-        kept = Kept([*model.parameters(), *model.buffers(), inputs, targets])
+        saved = SavedActivations([*model.parameters(), *model.buffers(), inputs, targets])
         with Living(model, processor=on_processor(config)) as living, watching or nullcontext():
-            with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
+            with torch.autograd.graph.saved_tensors_hooks(saved.note, lambda tensor: tensor):
                 with autocast(config):
                     output: Tensor = task.forward(model, part, targets)
                 loss = task.loss(output.to(run_dtype(config)), targets)
-            activations = kept.release()
+            activations = saved.release()
             traffic.going_back = True
             loss.backward()
         parameters = sum(parameter.nbytes for parameter in model.parameters())
@@ -142,7 +142,7 @@ def count_pass(
     )
 
 
-class Kept:
+class SavedActivations:
     """The tensors that autograd saves, each storage counted once; those of ``others`` do not count."""
 
     def __init__(self, others: Sequence[Tensor]) -> None:

@@ -28,7 +28,7 @@ from staging.errors import InputError
 
 MOST_PLACES = 64
 """The most ranks that a mesh splits a sample over; no mesh with more is tried."""
-ALL_PLACES = 4
+COUNT_ALL = 4
 """Up to this many ranks of a group, all are counted; of more, those in the middle and at the end."""
 
 
@@ -151,7 +151,7 @@ def plan_meshes(
         say(f"counting {shape.words}")
         data_ranks(0, shape.data, None, train.batchnorm_group_size)
         local, accumulation = share_batch(batch, shape.data, train.local_batch_size)
-        counts = [count_pass(application, config, shape, place, local) for place in places(shape.spatial)]
+        counts = [count_pass(application, config, shape, rank, local) for rank in counted_ranks(shape.spatial)]
         return mesh_plan(model, config, machine, shape, (local, accumulation, batch), counts, per_sample)
 
     found = {} if asked is None else {asked: counted_as_asked(counted, config, asked)}
@@ -202,7 +202,7 @@ def plan_mesh(application: Application, config: RunConfig, machine: Machine) -> 
     check_axes(config.parallel.spatial, shapes(application, config, 1)[0].dim() - 2)
     model = build(application, config)
     local = train.local_batch_size
-    counts = [count_pass(application, config, shape, place, local) for place in places(shape.spatial)]
+    counts = [count_pass(application, config, shape, rank, local) for rank in counted_ranks(shape.spatial)]
     batch = local * train.accumulation * shape.data
     return mesh_plan(model, config, machine, shape, (local, train.accumulation, batch), counts, 0)
 
@@ -286,7 +286,7 @@ def share_batch(global_batch: int, data: int, most: int) -> tuple[int, int]:
     return local, samples // local
 
 
-def places(spatial: tuple[int, ...]) -> list[tuple[int, ...]]:
+def counted_ranks(spatial: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The ranks of a group that are counted, by their places along the axes.
 
     Those in the middle have the most neighbours, those at the end the longest part; in small groups, all.
@@ -294,7 +294,7 @@ def places(spatial: tuple[int, ...]) -> list[tuple[int, ...]]:
     grid: list[tuple[int, ...]] = [()]
     for size in spatial:
         grid = [(*place, index) for place in grid for index in range(size)]
-    if len(grid) <= ALL_PLACES:
+    if len(grid) <= COUNT_ALL:
         return grid
     return [tuple(size // 2 for size in spatial), tuple(size - 1 for size in spatial)]
 

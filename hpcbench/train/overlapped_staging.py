@@ -23,7 +23,7 @@ from hpcbench.train.context import RunContext
 from hpcbench.train.data_path import DataPath
 from staging.errors import InputError
 from staging.files import coming
-from staging.prepare import Prepared, turns_of
+from staging.prepare import Prepared, arrival_order_of
 from staging.ranks.collective_errors import together
 
 
@@ -37,7 +37,7 @@ def begin(run: RunContext, data: DataPath, prepared: Prepared, epoch: int) -> No
     config = data.staged_config(prepared.destination) if node_shard is None else node_shard.config
     training, parts = together(prepared.world, lambda: open_ahead(run.application, config, list(source_of)))
     names = arrival_order(run, data, parts, source_of, epoch + 1)
-    prepared.turns = turns_of(prepared.listing, list(dict.fromkeys([*names, *prepared.listing.names])))
+    prepared.arrival_order = arrival_order_of(prepared.listing, list(dict.fromkeys([*names, *prepared.listing.names])))
     lacking = {prepared.listing.names[int(entry)] for entry in np.flatnonzero(prepared.wanted)}
     paths = [[prepared.destination / name for name in names] for names in parts]
     awaited = (prepared.destination / name for names in parts for name in names if source_of[name] in lacking)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from staging.atomic import replacing
 from staging.errors import DataError, InputError
 from staging.options import StageOptions
-from staging.prepare import turns_of
+from staging.prepare import arrival_order_of
 from staging.probing.probe_sample import found_names
 from staging.ranks.world import Alone
 from staging.source import walk
@@ -199,7 +199,7 @@ def test_a_name_given_twice_is_one_entry_that_lands_once_in_its_first_turn(tmp_p
     for ranks in ([1], [2, 1]):
         found = run_ranks(ranks, lambda world: list_names(tmp_path / "source", world, names).listing)[0]
         assert list(found.names) == ["all.h5", "b", "c"]
-    assert turns_of(found, names).tolist() == [1, 0, 2]
+    assert arrival_order_of(found, names).tolist() == [1, 0, 2]
     options = StageOptions(tmp_path / "source", str(tmp_path / "local"))
     assert [stage(options, Alone(), names, quiet=True).totals.files_landed for _ in range(2)] == [3, 0]
 

@@ -21,7 +21,7 @@ from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.planning.counting import PassCount, count_pass, shapes
-from hpcbench.planning.plan import Machine, mesh_shapes, moments, places, plan_meshes, share_batch
+from hpcbench.planning.plan import Machine, counted_ranks, mesh_shapes, moments, plan_meshes, share_batch
 from hpcbench.planning.sharded_bytes import shard_bytes
 from hpcbench.train.checkpoint_io import Checkpoint
 from hpcbench.train.checkpoint_writer import CheckpointWriter
@@ -331,13 +331,13 @@ def test_batches_are_shared() -> None:
     assert share_batch(30, 4, 4) == (1, 7)
 
 
-def test_nodes_of_a_sample_and_places() -> None:
+def test_nodes_of_a_sample_and_the_ranks_that_are_counted() -> None:
     machine = Machine(3, 4)
     assert [machine.nodes_per_sample(MeshShape(12 // size, (size,))) for size in (1, 2, 3, 4, 6, 12)] == [
         1, 1, 2, 1, 2, 3,
     ]  # fmt: skip
-    assert places((2, 2)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert places((8,)) == [(4,), (7,)]
+    assert counted_ranks((2, 2)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert counted_ranks((8,)) == [(4,), (7,)]
 
 
 def test_float64_is_twice_float32() -> None:

@@ -24,8 +24,11 @@ def resolve(
     preset: str | None = None,
     files: list[Path] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    recorded: Tree | None = None,
 ) -> RunConfig:
     """The configuration of a run: defaults < preset < files < overrides (dotted keys).
+
+    ``recorded`` holds what the preset said earlier, and replaces what it says now.
 
     Raises a one-line ``InputError`` for an unknown preset or key (with the nearest right one), a value of the wrong
     type, and a combination that cannot run.
@@ -33,7 +36,10 @@ def resolve(
     kind = config_class(application)
     tree: Tree = {}
     if preset is not None:
-        merge_preset(tree, application, preset, kind)
+        if recorded:
+            merge(tree, recorded, kind, f"preset '{preset}' as recorded")
+        else:
+            merge_preset(tree, application, preset, kind)
         tree["preset"] = preset
     for path in files or []:
         values = read_yaml(path)

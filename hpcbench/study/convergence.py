@@ -11,7 +11,6 @@ from hpcbench.application import find_application
 from hpcbench.batch.job import Job
 from hpcbench.batch.node_hours import total_words
 from hpcbench.batch.site import Site, find_site
-from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.exits import BAD_INPUT, DONE
 from hpcbench.planning.dataset_size import dataset_size
@@ -36,6 +35,7 @@ from hpcbench.study.plan import (
     processes_per_run,
     study_run,
 )
+from hpcbench.study.preset_values import refuse_changed_preset, study_config
 from hpcbench.study.progress import WORDS, Progress, say
 from hpcbench.study.request import beside_the_recipe
 from hpcbench.study.run_status import RunStatus, Statuses, counted_by_status
@@ -54,11 +54,13 @@ def run_study(study: Study, path: Path, options: ExecutionOptions, *, dry_run: b
     folder = StudyFolder(path)
     if dry_run:
         study = merged(study, folder)
+        refuse_changed_preset(study, path)
         executor = executor_of(study, folder, options, None)
         show_plan(study, folder, read_statuses(study, folder), options, executor, check_data(study))
         return DONE
     with held(folder) as lock:
         study = merged(study, folder)
+        refuse_changed_preset(study, path)
         samples = check_data(study)
         executor = executor_of(study, folder, options, lock)
         with begun(folder, study.as_dict(), lambda: report(folder)):
@@ -132,7 +134,7 @@ def check_data(study: Study) -> tuple[int, int]:
 
 def shared_config(study: Study) -> RunConfig:
     """What all runs have in common, apart from optimizer and schedule."""
-    return resolve(find_application(study.application), study.preset, None, beside_the_recipe(study.settings))
+    return study_config(study, beside_the_recipe(study.settings))
 
 
 def show_plan(

@@ -11,6 +11,7 @@ from hpcbench.batch.job_request import JobRequest
 from hpcbench.config.bounds import within
 from hpcbench.config.json_record import record
 from hpcbench.config.schema import MOST_SAMPLES
+from hpcbench.study.preset_values import compare_presets
 from hpcbench.study.rates import Rate, check_multiples
 from staging.errors import DataError, InputError
 from staging.number_options import MOST_NODES, MOST_PER_NODE
@@ -80,6 +81,8 @@ class Study:
     """Speed of the machine for which times to solution are given; unset takes that of the runs."""
     parallel_efficiency: float = 1.0
     """Fraction of its ranks' speeds that remains when they work together."""
+    preset_values: Mapping[str, Any] = field(default_factory=dict)
+    """What the preset said when the study began, by dotted names (``preset_values.preset_values``)."""
     commands: tuple[str, ...] = ()
     """The commands that made the study, as they were given."""
     site: str = "local"
@@ -166,6 +169,7 @@ def grow(old: Study, new: Study, folder: Path) -> Study:
         recipes={**old.recipes, **new.recipes},
         samples_per_s_per_rank=new.samples_per_s_per_rank or old.samples_per_s_per_rank,
         commands=union(old.commands, new.commands),
+        preset_values=old.preset_values,
     )
 
 
@@ -188,6 +192,7 @@ def differences(old: Study, new: Study) -> list[tuple[str, Any, Any]]:
     ]
     if shards(old) and shards(new):
         found.append(("number of nodes", old.nodes, new.nodes))
+    found += [(f"preset's {name}", *values) for name, *values in compare_presets(old.preset_values, new.preset_values)]
     found += compare_settings(old.settings, new.settings)
     for name in set(old.optimizers) & set(new.optimizers):
         found.append((f"rate of {name}", old.rates[name].words(), new.rates[name].words()))

@@ -9,7 +9,6 @@ from pathlib import Path
 from hpcbench.application import find_application
 from hpcbench.batch.job import Job
 from hpcbench.batch.site import Site
-from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.optim.recipes import RECIPES
 from hpcbench.planning.fits import Finding, judge_memory
@@ -19,6 +18,7 @@ from hpcbench.results.tables import wrapped
 from hpcbench.study.definition import Study
 from hpcbench.study.packing import Packing, packed_job
 from hpcbench.study.plan import PlannedRun, Point, study_run
+from hpcbench.study.preset_values import study_config
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 
@@ -71,7 +71,7 @@ def config_of(study: Study, packing: Packing, optimizer: str) -> RunConfig:
     """The configuration of the largest batch with an optimizer."""
     run = study_run(study, PlannedRun(Point(study.batches(optimizer)[-1], optimizer), study.lr_search[0], 1))
     place = {} if packing.gpus else {"parallel.accelerator": "cpu"}
-    return resolve(find_application(study.application), study.preset, None, run.settings | place)
+    return study_config(study, run.settings | place)
 
 
 def node_of_runs(study: Study, site: Site, packing: Packing) -> Job:

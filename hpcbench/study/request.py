@@ -20,6 +20,7 @@ from hpcbench.config.validate import validate_run
 from hpcbench.study.definition import MOST_WIDENINGS, SEARCH_SEEDS, Borrow, Placement, Study, asked_for
 from hpcbench.study.packing import packed_job, packing_of
 from hpcbench.study.plan import PlannedRun, geometry, points, possible_multipliers, study_run
+from hpcbench.study.preset_values import preset_values, study_config
 from hpcbench.study.rates import Rate, parse_rates, parse_rules, parse_search, positive_int
 from hpcbench.suggest import suggest
 from staging.errors import InputError
@@ -107,6 +108,7 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
         recipes={each.source: recipe(application, each.source) for each in borrow if each.from_batch is None},
         samples_per_s_per_rank=request.samples_per_s_per_rank,
         parallel_efficiency=request.parallel_efficiency,
+        preset_values=preset_values(application, request.preset),
         commands=(request.command,) if request.command else (),
         site=request.site,
         request=asked_for(request.job),
@@ -274,7 +276,7 @@ def check(application: Application, study: Study) -> None:
             wanted = study_run(study, PlannedRun(point, multiplier, 1))
             if kind not in resolved:
                 # Resolving takes a third of a second; the rows of a kind differ in a few values only.
-                resolved[kind] = resolve(application, study.preset, None, wanted.settings)
+                resolved[kind] = study_config(study, wanted.settings)
             config = copy.deepcopy(resolved[kind])
             if not kind[2]:
                 config.optim.lr = float(wanted.settings["optim.lr"])

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.application import find_application
-from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import TrainConfig
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
@@ -30,6 +28,7 @@ from hpcbench.study.plan import (
     status_of,
     trial_run,
 )  # fmt: skip
+from hpcbench.study.preset_values import study_config
 from hpcbench.study.request import beside_the_recipe
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.seed_spread import resolved_spread
@@ -190,7 +189,7 @@ def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
 
 def train_settings(study: Study) -> TrainConfig:
     """The settings that say how long the runs of a study train and how often they are evaluated."""
-    return resolve(find_application(study.application), study.preset, None, beside_the_recipe(study.settings)).train
+    return study_config(study, beside_the_recipe(study.settings)).train
 
 
 def rate_words(study: Study, point: Point, chosen: Choice) -> str:

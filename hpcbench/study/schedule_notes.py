@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from hpcbench.application import find_application
-from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.study.definition import Study
+from hpcbench.study.preset_values import study_config
 
 
 def schedule_notes(study: Study) -> list[str]:
@@ -31,7 +30,7 @@ def config_of(study: Study, own: Mapping[str, str]) -> RunConfig:
     """Schedule and length of runs with these settings in addition to the study's."""
     given = {**study.settings, **own}
     settings = {key: value for key, value in given.items() if key.startswith("schedule.") or key == "train.max_epochs"}
-    return resolve(find_application(study.application), study.preset, None, settings)
+    return study_config(study, settings)
 
 
 def decay_words(config: RunConfig) -> str:

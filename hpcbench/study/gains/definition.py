@@ -12,6 +12,7 @@ from hpcbench.config.json_record import record
 from hpcbench.config.schema import MOST_REPEATS, MOST_SAMPLES, MOST_STEPS
 from hpcbench.study.definition import ADVICE, compare_settings, union
 from hpcbench.study.gains.options import Missing, Option
+from hpcbench.study.preset_values import compare_presets
 from staging.errors import DataError, InputError
 from staging.number_options import MOST_PER_NODE
 
@@ -40,6 +41,8 @@ class Gains:
     files: tuple[str, ...] = ()
     """YAML files of settings."""
     accelerators: int = 0
+    preset_values: Mapping[str, Any] = field(default_factory=dict)
+    """What the preset said when the study began, by dotted names (``preset_values.preset_values``)."""
     commands: tuple[str, ...] = ()
     """The commands that made the study, as they were given."""
 
@@ -62,6 +65,7 @@ SAME = ("application", "preset", "cores", "ranks", "global_batch_size", "steps",
 def grow(old: Gains, new: Gains, folder: Path) -> Gains:
     """The study that has the runs of both. Raises ``InputError`` if they cannot be compared."""
     pairs = [(name.replace("_", " "), getattr(old, name), getattr(new, name)) for name in SAME]
+    pairs += [(f"preset's {name}", *values) for name, *values in compare_presets(old.preset_values, new.preset_values)]
     pairs += compare_settings(old.settings, new.settings)
     for name, before, now in pairs:
         if before != now:
@@ -76,4 +80,5 @@ def grow(old: Gains, new: Gains, folder: Path) -> Gains:
         missing=tuple(each for each in union(old.missing, new.missing) if each.label not in labels),
         repeats=max(old.repeats, new.repeats),
         commands=union(old.commands, new.commands),
+        preset_values=old.preset_values,
     )

@@ -17,6 +17,7 @@ from hpcbench.study.gains.definition import Gains
 from hpcbench.study.gains.machine import find_machine
 from hpcbench.study.gains.options import PLAIN, Machine, Missing, Option, Shape, candidates, keep
 from hpcbench.study.gains.plan import PLAIN_OPTION, PlannedRun, run_settings
+from hpcbench.study.preset_values import preset_values, study_config
 from hpcbench.study.scaling.request import dotted as dotted_keys
 from hpcbench.suggest import suggest
 from hpcbench.train.build import check_batch, open_data
@@ -68,6 +69,7 @@ def define(application: Application, asked: GainsRequest, settings: Mapping[str,
         global_batch_size=config.train.local_batch_size * ranks, steps=asked.steps, repeats=asked.repeats, options=(),
         settings={key: value for key, value in PLAIN.items() if key not in held} | dict(settings),
         files=tuple(str(path) for path in asked.files), accelerators=machine.accelerators,
+        preset_values=preset_values(application, asked.preset),
         commands=(asked.command,) if asked.command else (),
     )  # fmt: skip
     plain = run_config(application, study, PLAIN_OPTION)
@@ -150,7 +152,7 @@ def runnable(
 def run_config(application: Application, study: Gains, option: Option) -> RunConfig:
     """The configuration of a run of the option. Raises ``InputError`` if it cannot run."""
     settings = run_settings(study, PlannedRun(option, 1))
-    config = resolve(application, study.preset, [Path(name) for name in study.files], settings)
+    config = study_config(study, settings, study.files)
     validate_run(config)
     config.validate()
     return config

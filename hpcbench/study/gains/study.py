@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbench.application import find_application
-from hpcbench.config.resolve import resolve
 from hpcbench.exits import DONE
 from hpcbench.results.units import counted
 from hpcbench.study.folder import StudyFolder, begun, held
@@ -15,6 +13,7 @@ from hpcbench.study.gains.definition import KIND, Gains, grow
 from hpcbench.study.gains.plan import PLAIN_OPTION, PlannedRun, alone, due, status, study_run, together
 from hpcbench.study.local_runs import Launcher, LocalLauncher, LocalRuns
 from hpcbench.study.places import Devices, Place, find_devices, local_places
+from hpcbench.study.preset_values import refuse_changed_preset, study_config
 from hpcbench.study.progress import Progress, say
 from hpcbench.study.run_status import RunStatus, Statuses, counted_by_status
 from hpcbench.study.runner import ExecutionOptions, StudyRunner
@@ -31,10 +30,12 @@ def run_study(study: Gains, path: Path, options: ExecutionOptions, *, dry_run: b
     folder = StudyFolder(path)
     if dry_run:
         study = merged(study, folder)
+        refuse_changed_preset(study, path)
         say(plan(study, study_statuses(folder, names(study))))
         return DONE
     with held(folder) as lock:
         study = merged(study, folder)
+        refuse_changed_preset(study, path)
         with begun(folder, study.as_dict(), lambda: report(folder)):
             say(plan(study, study_statuses(folder, names(study))))
             make_runs(study, folder, options, LocalLauncher(lock), [place(study)])
@@ -195,8 +196,7 @@ def report(folder: StudyFolder) -> None:
     if first is None:
         reasons = [state.reason for state in statuses.values() if state.reason]
         raise InputError(f"{folder.path} has no run that is done{': ' + reasons[0] if reasons else ''}")
-    config = resolve(find_application(study.application), study.preset, [Path(name) for name in study.files],
-                     dict(study.settings))  # fmt: skip
+    config = study_config(study, study.settings, study.files)
     text = write_gains(study, read_results(study, folder, statuses), first, config.measure.warmup_steps, folder.path)
     say(f"\n{text}\n\npage: {folder.path / PAGE}")
     if Stages(study, folder).due(statuses) or any(state.status == "failed" for state in statuses.values()):

@@ -12,6 +12,7 @@ from hpcbench.config.bounds import within
 from hpcbench.config.json_record import record
 from hpcbench.config.schema import LARGEST_SEED, MOST_REPEATS, MOST_SAMPLES, MOST_STEPS
 from hpcbench.study.definition import ADVICE, check_lists, compare_settings, job_request, union
+from hpcbench.study.preset_values import compare_presets
 from hpcbench.study.scaling.point_results import Mode
 from staging.errors import DataError, InputError
 from staging.number_options import MOST_NODES, MOST_PER_NODE
@@ -60,6 +61,8 @@ class Scaling:
     """What else a job asks for: the fields of ``JobRequest`` that differ from the default."""
     seed: int = field(default=1, metadata=within(0, LARGEST_SEED))
     """Seed of the first repeat; each further repeat adds 10,000, each further instance 1 (``run_matrix.seed_of``)."""
+    preset_values: Mapping[str, Any] = field(default_factory=dict)
+    """What the preset said when the study began, by dotted names (``preset_values.preset_values``)."""
     commands: tuple[str, ...] = ()
     """The commands that made the study, as they were given."""
     convergence: str | None = None
@@ -103,6 +106,7 @@ def grow(old: Scaling, new: Scaling, folder: Path) -> Scaling:
     pairs += [("axes", sorted(old.vary), sorted(new.vary))]
     before_jobs, now_jobs = old.job_request(1), new.job_request(1)
     pairs += [(name.replace("_", " "), getattr(before_jobs, name), getattr(now_jobs, name)) for name in SAME_OF_JOBS]
+    pairs += [(f"preset's {name}", *values) for name, *values in compare_presets(old.preset_values, new.preset_values)]
     pairs += compare_settings(old.settings, new.settings)
     preset = dict.fromkeys(OF_SPEED, "the preset's")
     pairs += [(name, {**preset, **old.settings}[name], {**preset, **new.settings}[name]) for name in OF_SPEED]
@@ -118,4 +122,5 @@ def grow(old: Scaling, new: Scaling, folder: Path) -> Scaling:
         vary={name: union(old.vary[name], new.vary[name]) for name in old.vary},
         commands=union(old.commands, new.commands),
         convergence=old.convergence,
+        preset_values=old.preset_values,
     )

@@ -7,11 +7,11 @@ from pathlib import Path
 from hpcbench.application import find_application
 from hpcbench.batch.job import Job
 from hpcbench.batch.site import Site
-from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.planning.fits import UNMEASURED, UP_TO_LOW
 from hpcbench.planning.job_fit import Fit, job_fit, settings_of_script
 from hpcbench.results.tables import table, wrapped
+from hpcbench.study.preset_values import study_config
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of, run_settings
 from hpcbench.study.scaling.run_matrix import PlannedRun, groups, run_nodes
@@ -25,7 +25,7 @@ def run_config(study: Scaling, site: Site, run: PlannedRun) -> RunConfig:
 def config_of(study: Scaling, run: PlannedRun, job: Job) -> RunConfig:
     """The configuration of a run in a job."""
     settings = run_settings(study, run) | settings_of_script(job)
-    return resolve(find_application(study.application), study.preset, [Path(name) for name in study.files], settings)
+    return study_config(study, settings, study.files)
 
 
 def fit_of(study: Scaling, site: Site, run: PlannedRun) -> Fit:

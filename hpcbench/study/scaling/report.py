@@ -8,11 +8,11 @@ from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.batch.site import find_site
-from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.results.summary import Summary
 from hpcbench.study.fit import EpochFit
 from hpcbench.study.folder import StudyFolder
+from hpcbench.study.preset_values import study_config
 from hpcbench.study.progress import say
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.scaling.content import Content
@@ -102,7 +102,7 @@ def config_of(study: Scaling, row: PointResult) -> RunConfig:
     given = {**study.settings, **row.settings}
     settings = {key: value for key, value in given.items() if not key.startswith("staging.")}
     settings |= without_staging(study.files)
-    return resolve(find_application(study.application), study.preset, [Path(name) for name in study.files], settings)
+    return study_config(study, settings, study.files)
 
 
 def fits(study: Scaling, rows: Sequence[PointResult]) -> dict[str, SpeedFit]:

@@ -16,6 +16,7 @@ from hpcbench.config.resolve import known_keys, resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.mesh_shape import spatial_sizes
 from hpcbench.study.definition import asked_for
+from hpcbench.study.preset_values import preset_values
 from hpcbench.study.scaling.definition import TIER, TIERS, Scaling
 from hpcbench.study.scaling.fits import check_fits, run_config
 from hpcbench.study.scaling.jobs import job_of
@@ -90,7 +91,7 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
         settings=dict(settings), files=tuple(str(path) for path in asked.files),
         spatial_size=prod(spatial_sizes(config.parallel.spatial)), stages=asked.stages,
         request=asked_for(with_cores(asked.request, site, nodes[-1], per_node)), seed=asked.seed,
-        commands=(asked.command,),
+        preset_values=preset_values(application, asked.preset), commands=(asked.command,),
     )  # fmt: skip
     study = checked(study)
     check_points(study, site)

@@ -23,6 +23,7 @@ from hpcbench.study.job_runs import (
     scheduler_pauses_s,
     whole_repeats,
 )
+from hpcbench.study.preset_values import refuse_changed_preset
 from hpcbench.study.progress import WORDS, say
 from hpcbench.study.run_status import RunStatus, Statuses
 from hpcbench.study.runner import ExecutionOptions, StudyRunner
@@ -64,10 +65,13 @@ def run_study(study: Scaling, path: Path, options: ExecutionOptions, extras: Ext
     """
     folder = StudyFolder(path)
     if dry_run:
-        say(plan(merged(study, folder, extras.convergence)))
+        study = merged(study, folder, extras.convergence)
+        refuse_changed_preset(study, path)
+        say(plan(study))
         return DONE
     with held(folder):
         study = merged(study, folder, extras.convergence)
+        refuse_changed_preset(study, path)
         with begun(folder, study.as_dict(), lambda: write_report(study, folder, extras)):
             say(plan(study))
             runs = make_runs(study, folder, options)

@@ -12,6 +12,7 @@ import pytest
 from hpcbench.application import find_application
 from hpcbench.study.definition import Borrow, Study, grow
 from hpcbench.study.plan import points
+from hpcbench.study.preset_values import preset_values
 from hpcbench.study.rates import Rate
 from hpcbench.study.request import Request, define
 from staging.errors import DataError, InputError
@@ -29,6 +30,8 @@ def test_a_study_has_the_preset_s_rank_and_rate() -> None:
     assert study.local_batch_size == 4
     assert study.rates == {"sgd": Rate(0.01, 64), "adamw": Rate(0.001, 4)}
     assert study.settings == {"data.root": "x"}
+    assert study.preset_values == preset_values(COSMOFLOW, "smoke")
+    assert study.preset_values["train.target"] == 0.46
 
 
 def test_a_search_widens_twice_and_has_two_seeds_unless_the_command_says() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hpcbench.application import find_application
 from hpcbench.batch import job
 from hpcbench.batch.job_request import JobRequest
+from hpcbench.study.preset_values import preset_values
 from hpcbench.study.scaling import request
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.request import ScalingRequest, define
@@ -50,6 +51,7 @@ def test_simulated_nodes_have_the_same_share_of_this_machine_at_every_size(data:
     study = defined(HERE, data)
     assert (study.nodes, study.ranks_per_node, study.cores_per_rank, study.gpus_per_rank) == ((1, 2, 4), 1, 2, 0)
     assert (study.local_batch_size, study.global_batch_size) == (4, 4)
+    assert study.preset_values == preset_values(COSMOFLOW, study.preset)
     assert {study.job_request(nodes).cores_per_rank for nodes in study.nodes} == {2}
     assert defined(replace(HERE, request=JobRequest(ranks_per_node=2)), data).cores_per_rank == 1
     assert defined(replace(HERE, request=JobRequest(cores_per_rank=1)), data).cores_per_rank == 1

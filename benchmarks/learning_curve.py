@@ -47,7 +47,8 @@ def main() -> None:
     parser.add_argument("--preset", default="laptop")
     parser.add_argument("--samples", type=int, nargs="+", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--jobs", type=int, default=2, help="runs at once, a thread each")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once")
+    parser.add_argument("--threads", type=int, default=1, help="threads of a run")
     parser.add_argument("--out", type=Path, default=Path("runs/learning-curve"))
     args = parser.parse_args()
     application = find_application(args.app)
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace, application: Application, data: Path, samples:
         hpcbench(
             "train", args.app, "--preset", args.preset, "--data.root", str(data), "--run-dir", str(folder),
             "--seed", str(seed), "--samples", str(samples), "--train.target", "null", "--train.max_epochs", str(epochs),
-            "--schedule.t_max", str(descent), "--parallel.threads", "1", "--train.page", "false",
+            "--schedule.t_max", str(descent), "--parallel.threads", str(args.threads), "--train.page", "false",
             "--train.baselines", str(seed == args.seeds[0]).lower(),
         )  # fmt: skip
     return Summary.from_json((folder / "summary.json").read_text(encoding="utf-8"), folder)

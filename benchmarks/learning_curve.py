@@ -1,13 +1,14 @@
 """Error against the number of training samples, of a preset's network and of the baselines that know no network.
 
     python benchmarks/learning_curve.py cosmoflow --samples 512 1024 2048 4096 8192
-    python benchmarks/learning_curve.py deepcam --samples 80 160 320 640 1280
+    python benchmarks/learning_curve.py deepcam --samples 160 320 640 1280
+    python benchmarks/learning_curve.py cosmoflow --samples 4096 --variant maxima --set model.pooling=max
 
 Every point is one `hpcbench train` without a target on the first N samples of one simulated dataset. With fewer samples
 than the preset has, more epochs make the same number of steps; with more samples, the epochs stay. The rate descends
 to the end of each run. Baselines are fitted to the same samples. Runs that exist below --out are reused. Writes
 results/learning_curve_APP_PRESET.json, the table in the application's README, and, for several numbers of samples,
-docs/pictures/APP-learning-curve.png.
+docs/pictures/APP-learning-curve.png. A variant of the preset only has a result file, APP_PRESET-VARIANT.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--jobs", type=int, default=2, help="runs at once")
     parser.add_argument("--threads", type=int, default=1, help="threads of a run")
+    parser.add_argument("--variant", default="", help="name of what --set changes")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of the variant")
     parser.add_argument("--out", type=Path, default=Path("runs/learning-curve"))
     args = parser.parse_args()
     application = find_application(args.app)
@@ -59,10 +62,11 @@ def main() -> None:
     with ThreadPoolExecutor(args.jobs) as pool:
         summaries = list(pool.map(lambda pair: run(args, application, data, *pair), pairs))
     points = collect(args.app, dict(zip(pairs, summaries, strict=True)))
-    write_results(
-        f"learning_curve_{args.app}_{args.preset}",
-        {"preset": args.preset, "precision": summaries[0].precision, "points": points},
-    )
+    name = f"{args.preset}-{args.variant}" if args.variant else args.preset
+    record = {"preset": args.preset, "settings": args.set, "precision": summaries[0].precision, "points": points}
+    write_results(f"learning_curve_{args.app}_{name}", record)
+    if args.variant:
+        return
     baseline, metrics = SHOWN[args.app]
     if len(points) > 1:
         figure = drawn(points, baseline, metrics, summaries[0].better)
@@ -75,13 +79,15 @@ def run(args: argparse.Namespace, application: Application, data: Path, samples:
     config = resolve(application, args.preset)
     epochs = config.train.max_epochs * max(1, config.simulate.train_samples // samples)
     descent = epochs - (config.schedule.warmup if warmup_in_epochs(config.schedule) else 0)
-    folder = args.out / f"{args.app}-{args.preset}-{samples}-seed{seed}"
+    variant = f"-{args.variant}" if args.variant else ""
+    folder = args.out / f"{args.app}-{args.preset}{variant}-{samples}-seed{seed}"
     if not (folder / "summary.json").exists():
         hpcbench(
             "train", args.app, "--preset", args.preset, "--data.root", str(data), "--run-dir", str(folder),
             "--seed", str(seed), "--samples", str(samples), "--train.target", "null", "--train.max_epochs", str(epochs),
             "--schedule.t_max", str(descent), "--parallel.threads", str(args.threads), "--train.page", "false",
             "--train.baselines", str(seed == args.seeds[0]).lower(),
+            *(word for pair in args.set for word in (f"--{pair.partition('=')[0]}", pair.partition("=")[2])),
         )  # fmt: skip
     return Summary.from_json((folder / "summary.json").read_text(encoding="utf-8"), folder)
 

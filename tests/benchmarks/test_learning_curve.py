@@ -14,7 +14,7 @@ from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-RECORDS = sorted(RESULTS.glob("learning_curve_*.json"))
+RECORDS = sorted(path for path in RESULTS.glob("learning_curve_*.json") if "-" not in path.stem)
 
 
 def points_of(app: str, preset: str) -> list[dict[str, Any]]:

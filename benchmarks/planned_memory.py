@@ -47,9 +47,11 @@ def worker(case: str, precision: str) -> None:
     from hpcbench.application import find_application
     from hpcbench.config.resolve import resolve
     from hpcbench.measure.memory import process_peak_bytes, reset_peak_memory
+    from hpcbench.parallel.heap import keep_freed_memory
     from hpcbench.planning.plan import Machine, plan_mesh
 
     torch.set_num_threads(1)
+    keep_freed_memory()
     name, settings = SIZES[case]
     application, cpu = find_application(name), torch.device("cpu")
     common = {"train.precision": precision, "train.local_batch_size": "1", "parallel.accelerator": "cpu"}

@@ -15,6 +15,7 @@ from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig
 from hpcbench.data.files import SPLITS
 from hpcbench.data.workers import allowed_cores, worker_pool
+from hpcbench.parallel.heap import keep_freed_memory
 from staging.atomic import replacing
 from staging.errors import InputError
 from staging.formats.regular import read_text
@@ -96,6 +97,7 @@ def write_all(
 ) -> Iterable[None]:
     """Run the jobs, each on one thread, over ``workers`` processes; on an accelerator, in this process."""
     if device != "cpu" or workers == 1:
+        keep_freed_memory()
         for job in jobs:
             write_one(application.package, config, root, job, device)
             yield

@@ -3,7 +3,7 @@
 A tensor goes into the smallest hole that holds it wherever its alignment falls, else on top. What is left of the hole
 before and after the tensor stays a hole for smaller tensors; neighbouring holes merge. Memory goes back to the system
 only from the top, and only beyond ``TRIM_BYTES``. Tensors of ``MAPPED_BYTES`` or more have a mapping of their own,
-which goes back at once. glibc arrives at both bounds by itself in a process that frees large tensors.
+which goes back at once. A run on a CPU sets both bounds (``hpcbench.parallel.heap``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MAPPED_BYTES = 32 * 2**20
-TRIM_BYTES = 2 * MAPPED_BYTES
+from hpcbench.parallel.heap import MAPPED_BYTES, TRIM_BYTES
+
 ALIGNMENT, LARGE_ALIGNMENT, LARGE_BYTES = 64, 4096, 2 * 2**20
 """torch aligns tensors to cache lines, and those of ``LARGE_BYTES`` or more to pages, for huge pages."""
 CHUNK = 32

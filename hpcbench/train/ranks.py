@@ -17,6 +17,7 @@ from hpcbench.exits import Aborted
 from hpcbench.measure.job_check import MEET_S, Asked, check_group
 from hpcbench.parallel.environment import make_fabric
 from hpcbench.parallel.group import MEETING_TIMEOUT_S, Group, connect
+from hpcbench.parallel.heap import keep_freed_memory
 from hpcbench.parallel.precision import PrecisionPolicy
 from hpcbench.parallel.simulated_ranks import deal_to_nodes
 from hpcbench.parallel.threads import threads_per_rank
@@ -67,6 +68,8 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError, asked: Asked | 
             raise
         threads = threads_per_rank(group, config.parallel.threads)
         torch.set_num_threads(threads)
+        if fabric.device.type == "cpu":
+            keep_freed_memory()
         group.agree("the version of hpcbench", __version__)
         group.agree("the configuration", as_tree(config))
         agree_on_hardware(group, fabric.device, precision)

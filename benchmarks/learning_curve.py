@@ -4,9 +4,9 @@
     python benchmarks/learning_curve.py deepcam --samples 160 320 640 1280
     python benchmarks/learning_curve.py cosmoflow --samples 4096 --variant maxima --set model.pooling=max
 
-Every point is one `hpcbench train` without a target on the first N samples of one simulated dataset. With fewer samples
-than the preset has, more epochs make the same number of steps; with more samples, the epochs stay. The rate descends
-to the end of each run. Baselines are fitted to the same samples. Runs that exist below --out are reused. Writes
+Every point is one `hpcbench train` without a target on the first N samples of one simulated dataset. A run ends where
+the preset's rate has descended. With fewer samples than the preset has, more epochs make the same number of steps; with
+more samples, the epochs stay. Baselines are fitted to the same samples. Runs that exist below --out are reused. Writes
 results/learning_curve_APP_PRESET.json, the table in the application's README, and, for several numbers of samples,
 docs/pictures/APP-learning-curve.png. A variant of the preset only has a result file, APP_PRESET-VARIANT.
 """
@@ -77,8 +77,9 @@ def main() -> None:
 def run(args: argparse.Namespace, application: Application, data: Path, samples: int, seed: int) -> Summary:
     """Make one run on the first ``samples`` samples, or use an existing one."""
     config = resolve(application, args.preset)
-    epochs = config.train.max_epochs * max(1, config.simulate.train_samples // samples)
-    descent = epochs - (config.schedule.warmup if warmup_in_epochs(config.schedule) else 0)
+    rise = config.schedule.warmup if warmup_in_epochs(config.schedule) else 0
+    epochs = (rise + config.schedule.t_max) * max(1, config.simulate.train_samples // samples)
+    descent = epochs - rise
     variant = f"-{args.variant}" if args.variant else ""
     folder = args.out / f"{args.app}-{args.preset}{variant}-{samples}-seed{seed}"
     if not (folder / "summary.json").exists():

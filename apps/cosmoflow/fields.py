@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -101,12 +102,8 @@ def power_spectra(fields: Tensor) -> tuple[Tensor, Tensor]:
     """
     size = fields.shape[-1]
     modes = torch.fft.rfftn(fields, dim=(-3, -2, -1)).flatten(1)
-    kx, ky, kz = wave_numbers(size, fields.device)
     shells = size // 2
-    # the corners of the cube beyond the last shell go to one more bin, which is dropped
-    shell = (kx**2 + ky**2 + kz**2).sqrt().round().long().clamp(max=shells + 1).flatten()
-    # the half of the cube that rfftn leaves out mirrors the planes strictly between 0 and Nyquist
-    weight = torch.where((kz == 0) | (kz * 2 == size), 1.0, 2.0).double().expand(size, size, -1).flatten()
+    shell, weight = shells_of_modes(size, fields.device)
 
     def summed(values: Tensor) -> Tensor:
         return torch.bincount(shell, weights=values, minlength=shells + 2)[1 : shells + 1]
@@ -115,3 +112,16 @@ def power_spectra(fields: Tensor) -> tuple[Tensor, Tensor]:
     pairs = torch.triu_indices(len(fields), len(fields)).T.tolist()
     powers = [summed((modes[i] * modes[j].conj()).real * weight) / (number * size**3) for i, j in pairs]
     return torch.stack(powers), number
+
+
+@lru_cache(maxsize=1)
+def shells_of_modes(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Of each mode of an ``rfftn`` grid, flattened: its shell, and how many modes of the whole cube it stands for.
+
+    Modes in the corners of the cube, beyond the last shell, are in shell ``size // 2 + 1``.
+    """
+    kx, ky, kz = wave_numbers(size, device)
+    shell = (kx**2 + ky**2 + kz**2).sqrt().round().long().clamp(max=size // 2 + 1).flatten()
+    # the half of the cube that rfftn leaves out mirrors the planes strictly between 0 and Nyquist
+    weight = torch.where((kz == 0) | (kz * 2 == size), 1.0, 2.0).double().expand(size, size, -1).flatten()
+    return shell, weight

@@ -2,8 +2,8 @@
 
 A tensor goes into the smallest hole that holds it wherever its alignment falls, else on top. What is left of the hole
 before and after the tensor stays a hole for smaller tensors; neighbouring holes merge. Memory goes back to the system
-only from the top, and only beyond ``TRIM_BYTES``. Tensors of ``MAPPED_BYTES`` or more have a mapping of their own,
-which goes back at once. A run on a CPU sets both bounds (``hpcbench.parallel.heap``).
+only from the top, and only beyond ``TRIM_BYTES``. Tensors of ``MAPPED_BYTES`` or more for which the heap would have to
+grow have a mapping of their own, which goes back at once. A run on a CPU sets both bounds (``hpcbench.parallel.heap``).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ CHUNK = 32
 """The smallest hole that glibc keeps; requests with an alignment ask for this much more."""
 KEPT_BYTES = 100_000
 """Roughly what each compiled kernel leaves for good (30 to 150 KB were seen); it keeps holes apart."""
+LIBRARY_BYTES = 20_000_000
+"""Code of libraries that is read in as its kernels first run (11 MB were seen), and buffers that MKL keeps (7 MB)."""
 STEPS = 3
 """Number of simulated steps; the first one creates the optimizer's state and the kernels."""
 
@@ -49,8 +51,9 @@ class Heap:
         """Find room for ``size`` bytes under ``name``."""
         alignment = LARGE_ALIGNMENT if size >= LARGE_BYTES else ALIGNMENT
         size = -(-(size + CHUNK // 2) // CHUNK) * CHUNK
+        wanted = size + alignment + CHUNK
         start: int | None = None
-        if size + alignment + CHUNK >= MAPPED_BYTES:
+        if wanted >= MAPPED_BYTES and not self._has_room(wanted):
             self._mapped += size
         else:
             start = self._place(size, alignment)
@@ -82,6 +85,10 @@ class Heap:
     def spans(self) -> list[tuple[int, int]]:
         """The first byte, and the one after the last, of each allocation in the heap."""
         return [(start, start + size) for start, size in self._live.values() if start is not None]
+
+    def _has_room(self, wanted: int) -> bool:
+        """Whether the heap holds so many bytes without more from the system."""
+        return wanted <= self._extent - self._top or bool(self._holes and wanted <= self._holes[-1][0])
 
     def _place(self, size: int, alignment: int) -> int:
         wanted = size + alignment + CHUNK

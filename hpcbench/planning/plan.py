@@ -22,7 +22,7 @@ from hpcbench.parallel.mesh_shape import MeshShape, check_axes, mesh_shape
 from hpcbench.parallel.simulated_ranks import data_ranks
 from hpcbench.planning.checkpoint_memory import checkpoint_bytes
 from hpcbench.planning.counting import PassCount, build, count_pass, on_processor, shapes
-from hpcbench.planning.heap import peak_of_steps
+from hpcbench.planning.heap import LIBRARY_BYTES, peak_of_steps
 from hpcbench.planning.sharded_bytes import gathered_bytes, shard_bytes, sharded_traffic
 from staging.errors import InputError
 
@@ -80,7 +80,7 @@ class MeshPlan:
     together: int
     """The most that it holds at a time, with the gradients of parameters that exist by then."""
     heap: int
-    """For a processor, what its heap takes beyond what is in use, and compiled kernels."""
+    """For a processor, what its heap takes beyond what is in use, compiled kernels, and code of libraries."""
     input: int
     halo_forward: int
     """Sent to other ranks of the sample: halos, and parts that are gathered."""
@@ -226,7 +226,8 @@ def mesh_plan(
     used = own + buckets + optimizer + held + input_bytes
     heap = 0
     if on_processor(config) and not sharded:
-        heap = max(0, max(taken(model, config, count, buckets, accumulation) for count in counts) - used)
+        most = max(taken(model, config, count, buckets, accumulation) for count in counts)
+        heap = max(0, most - used) + LIBRARY_BYTES
     return MeshPlan(
         shape, local, accumulation, global_batch, global_batch == asked, machine.nodes_per_sample(shape),
         parameters=own + together, gradients=own + buckets, buckets=buckets, optimizer=optimizer,

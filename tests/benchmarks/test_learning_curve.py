@@ -48,3 +48,13 @@ def test_cosmoflow_learns_what_its_readme_says() -> None:
     assert max(point["network"]["mae"]) <= 0.26
     assert max(point["network"]["mae_omega_m"]) <= 0.20
     assert max(point["network"]["mae_sigma_8"]) <= 0.09
+
+
+def test_with_augmentation_steps_bring_cosmoflow_more_than_universes() -> None:
+    """From 512 to 4,096 universes the runs have as many steps, and with 8,192 twice as many."""
+    points = {each["samples"]: each for each in points_of("cosmoflow", "laptop")}
+    alike = [points[count] for count in (512, 1024, 2048, 4096)]
+    assert len({each["samples"] * each["epochs"] for each in alike}) == 1
+    means = [statistics.fmean(each["network"]["mae"]) for each in alike]
+    assert max(means) - min(means) < 0.01
+    assert max(points[8192]["network"]["mae"]) < min(means)

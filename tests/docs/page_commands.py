@@ -73,7 +73,6 @@ that fits counts."""
 ENDS = {"hpcbench check runs/": 1}
 """Beginnings of commands that end with another code than 0: runs of small presets have targets of their own."""
 ONLY_NAMED = {
-    "apps/cosmoflow/README.md": ["hpcbench train cosmoflow --preset laptop"],
     "apps/deepcam/README.md": ["hpcbench train deepcam --preset laptop"],
     "docs/characterisation.md": ["hpcbench characterize"],
     "docs/schedules.md": ["hpcbench train deepcam --preset mlperf-2048"],

@@ -58,13 +58,13 @@ def test_more_memory_than_an_accelerator_has_is_refused_with_what_fits(
 
 @pytest.mark.parametrize(("memory_gib", "code", "words"), [
     (12, 0, "of the 3.00 GiB of a rank's share of its node's memory"),
-    (8, 0, "memory warning: 1.73 GiB for a rank"),
+    (8, 0, "memory warning: 1.75 GiB for a rank"),
     (6, 2, "what fits: --train.local_batch_size 2; --runs-per-job below 4;"),
 ])  # fmt: skip
 def test_runs_side_by_side_share_the_memory_of_a_node(
     memory_gib: int, code: int, words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Four runs of CosmoFlow at its published size, each of 1.73 GiB with AdamW, kernels and heap among it."""
+    """Four runs of CosmoFlow at its published size, each of 1.75 GiB with AdamW, kernels and heap among it."""
     site = tmp_path / "cluster.yaml"
     site.write_text(SITE.format(cores=8, memory_gib=memory_gib))
     found, shown = show(capsys, tmp_path, str(site), "--preset", "mlperf", "--batch-sizes", "32,64")

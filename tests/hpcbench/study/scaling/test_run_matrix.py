@@ -219,8 +219,9 @@ DIFFERENT: dict[str, Any] = {
     "instance_nodes": 1, "steps": None, "vary": {"tier": ("shared",)}, "files": ("own.yaml",), "stages": False,
     "seed": 2,
 }  # fmt: skip
-FREE = {"nodes", "repeats", "commands", "settings", "request", "spatial_size", "convergence"}
-"""May differ, or are compared by what is in them; spatial_size follows from the settings."""
+FREE = {"nodes", "repeats", "commands", "settings", "request", "spatial_size", "convergence", "preset_values"}
+"""May differ, or are compared by what is in them; spatial_size follows from the settings, and test_preset_values is
+about the preset's."""
 
 
 def test_every_part_of_a_definition_is_compared_or_may_differ() -> None:

@@ -22,13 +22,14 @@ def workspace(func: Any, args: Sequence[Any], result: Any) -> int:
         x, weight = args[:2]
         transposed = bool(args[6])
         if native(x, weight, args[3], args[5], args[8], transposed=transposed):
-            return windows(x if transposed else result, x if not transposed else result, weight)
+            return windows(x if transposed else result, x if not transposed else result, weight) + copies(x, weight)
         return int(weight.nbytes)
     if func is torch.ops.aten.convolution_backward.default:
         gradient, x, weight = args[:3]
         transposed = bool(args[7])
         if native(x, weight, args[4], args[6], args[9], transposed=transposed):
-            return windows(x if transposed else gradient, gradient if transposed else x, weight)
+            matrix = windows(x if transposed else gradient, gradient if transposed else x, weight)
+            return matrix + copies(gradient, x, weight)
         if weight.dtype in (torch.bfloat16, torch.float16):
             return int(x.nbytes + gradient.nbytes + weight.nbytes + 4 * weight.numel())
         return int(2 * weight.nbytes)
@@ -54,6 +55,11 @@ def native(
         return True
     few = x.shape[1:4].numel() <= NATIVE_ELEMENTS
     return few and not (weight.shape[-1] > 3 and weight.shape[-2] > 3)
+
+
+def copies(*tensors: Tensor) -> int:
+    """Bytes of what torch copies for convolutions of its own, which take only the plain layout."""
+    return sum(int(tensor.nbytes) for tensor in tensors if not tensor.is_contiguous())
 
 
 def windows(places: Tensor, channels: Tensor, weight: Tensor) -> int:

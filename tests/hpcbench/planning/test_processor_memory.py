@@ -23,9 +23,14 @@ MIB = 2**20
 FORWARD, BACKWARD = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
 
 
-def needed(x: tuple[int, ...], weight: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple[int, int]:
+def needed(
+    x: tuple[int, ...],
+    weight: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> tuple[int, int]:
     """Workspace of a padded convolution, forward and backward, of tensors without data."""
-    inputs, kernel = (torch.empty(shape, dtype=dtype, device="meta") for shape in (x, weight))
+    inputs, kernel = (torch.empty(shape, dtype=dtype, device="meta", memory_format=layout) for shape in (x, weight))
     dims = len(x) - 2
     rest = [1] * dims, [size // 2 for size in weight[2:]], [1] * dims, False, [0] * dims, 1
     result = FORWARD(inputs, kernel, None, *rest)
@@ -40,6 +45,15 @@ def test_small_convolutions_of_one_sample_take_the_matrix_of_all_windows() -> No
     kernel = 4 * 32 * 4 * 27
     assert needed((1, 4, 128, 128, 128), (32, 4, 3, 3, 3)) == (kernel, 2 * kernel)
     assert needed((2, 4, 64, 64, 64), (32, 4, 3, 3, 3)) == (kernel, 2 * kernel)
+
+
+def test_convolutions_that_torch_computes_itself_copy_what_is_channels_last() -> None:
+    """4 MiB of input of 64^3, and the kernels; the gradient here is in the plain layout, as after a maximum."""
+    windows, copied = 4 * 27 * 64**3 * 4, 4 * 64**3 * 4 + 32 * 4 * 27 * 4
+    forward, backward = needed((1, 4, 64, 64, 64), (32, 4, 3, 3, 3), layout=torch.channels_last_3d)
+    assert forward == windows + copied
+    assert backward == windows + copied
+    assert needed((2, 4, 64, 64, 64), (32, 4, 3, 3, 3), layout=torch.channels_last_3d)[0] == 4 * 32 * 4 * 27
 
 
 def test_in_bfloat16_activations_are_laid_out_anew_for_the_kernels_gradient() -> None:

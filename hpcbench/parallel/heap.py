@@ -1,7 +1,7 @@
 """The C library's heap, told to keep what a training step frees for the next step.
 
 By default, glibc gives the free end of the heap back to the system. A step on a CPU frees all of its activations, so
-the next one meets thousands of page faults: with a small network, a sixth of its time.
+the next one meets thousands of page faults.
 """
 
 from __future__ import annotations

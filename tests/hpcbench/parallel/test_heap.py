@@ -53,3 +53,20 @@ def test_workers_keep_freed_memory() -> None:
     with worker_pool("apps.cosmoflow", 1) as pool:
         before, _, after = pool.submit(eval, FAULTS).result()
     assert (before + after) / ROUND_PAGES < 1.5
+
+
+@pytest.mark.parametrize("command", [
+    ["data", "simulate", "cosmoflow", "--preset", "smoke", "--processes", "1", "--out", "data"],
+    ["train", "cosmoflow", "--preset", "smoke", "--data.root", "data", "--train.max_steps", "2", "--run-dir", "run"],
+], ids=["simulate", "train"])  # fmt: skip
+def test_commands_keep_freed_memory(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in the command's own process, once it is done."""
+    monkeypatch.chdir(tmp_path)
+    if command[0] == "train":
+        simulate = [sys.executable, "-m", "hpcbench", "data", "simulate", "cosmoflow", "--preset", "smoke", "--out"]
+        subprocess.run([*simulate, "data"], capture_output=True, check=True)
+    code = f"from hpcbench.cli.main import main\nassert main({command}) in (0, 3)\nbefore, _, after = {FAULTS}\n"
+    found = subprocess.run(
+        [sys.executable, "-c", f"{code}print(before + after)"], capture_output=True, text=True, check=True
+    )
+    assert int(found.stdout.splitlines()[-1]) / ROUND_PAGES < 1.5

@@ -106,6 +106,17 @@ def test_holes_are_used_again_and_large_tensors_leave_none() -> None:
     assert heap.peak == pytest.approx(three + MAPPED_BYTES, abs=1000)
 
 
+def test_a_large_tensor_takes_the_room_that_the_heap_has() -> None:
+    heap = Heap()
+    for name in "abc":
+        heap.allocate(name, 20 * MIB)
+    for name in "abc":
+        heap.free(name)
+    before = heap.peak
+    heap.allocate("large", MAPPED_BYTES)
+    assert heap.peak == before, "nothing went back when the three were freed"
+
+
 def test_steps_have_the_optimizers_state_from_the_second_on() -> None:
     """Parameters, two moments and gradients of 8 MiB, and an activation: 5 times 8 MiB, and a little."""
     events = [Event("made", 1, 8 * MIB), Event("made", 2, 8 * MIB), Event("gradient", 2), Event("freed", 1)]

@@ -21,7 +21,7 @@ CHUNK = 32
 KEPT_BYTES = 100_000
 """Roughly what each compiled kernel leaves for good (30 to 150 KB were seen); it keeps holes apart."""
 LIBRARY_BYTES = 20_000_000
-"""Code of libraries that is read in as its kernels first run (11 MB were seen), and buffers that MKL keeps (7 MB)."""
+"""Code of libraries that is loaded when it first runs (11 MB were seen), and buffers that MKL keeps (7 MB)."""
 STEPS = 3
 """Number of simulated steps; the first one creates the optimizer's state and the kernels."""
 

@@ -30,7 +30,6 @@ from hpcbench.application import Application, find_application
 from hpcbench.config.resolve import resolve
 from hpcbench.optim.schedule import warmup_in_epochs
 from hpcbench.results import style
-from hpcbench.results.plots import metric_label
 from hpcbench.results.summary import Summary
 
 BEGIN, END = "<!-- learning curve {preset} -->", "<!-- end of learning curve {preset} -->"
@@ -69,7 +68,8 @@ def main() -> None:
         return
     baseline, metrics = SHOWN[args.app]
     if len(points) > 1:
-        figure = drawn(points, baseline, metrics, summaries[0].better)
+        labels = application.module("plots").LABELS
+        figure = drawn(points, baseline, metrics, summaries[0].better, labels)
         style.save(figure, ROOT / "docs" / "pictures" / f"{args.app}-learning-curve.png")
     update_readme(application, args.preset, table(points, baseline, metrics))
 
@@ -127,8 +127,10 @@ def table(points: Sequence[Mapping[str, Any]], baseline: str, metrics: Sequence[
 
 
 @style.styled
-def drawn(points: Sequence[Mapping[str, Any]], baseline: str, metrics: Sequence[str], better: str) -> Figure:
-    """A panel for each metric: every seed a dot, their mean a line, the baseline a dashed one."""
+def drawn(
+    points: Sequence[Mapping[str, Any]], baseline: str, metrics: Sequence[str], better: str, labels: Mapping[str, str]
+) -> Figure:
+    """A panel for each metric, titled by ``labels``: every seed a dot, their mean a line, the baseline a dashed one."""
     figure = style.canvas(2.6)
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     counts = [point["samples"] for point in points]
@@ -139,7 +141,7 @@ def drawn(points: Sequence[Mapping[str, Any]], baseline: str, metrics: Sequence[
         for count, values in zip(counts, network, strict=True):
             panel.plot([count] * len(values), values, "o", markersize=3, color=style.BLUE, alpha=0.6)
         panel.plot(counts, [point["baseline"][name] for point in points], "--", color=style.VERMILLION, label=baseline)
-        panel.set_title(metric_label(name))
+        panel.set_title(labels[name].partition(", ")[0], fontsize=8)
         panel.set_xscale("log", base=2)
         panel.set_xticks(counts[:: 2 if len(counts) > 4 else 1])
         panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

@@ -35,8 +35,8 @@ LABELS = {
 NOTES = (
     "The labels are scaled so that the range of each parameter is [-1, 1]. Always answering the middle of the range "
     "has a mean absolute error of 0.5; a perfect network has 0.",
-    "The average hides much: σ₈ is written plainly into the clustering of matter, while the spectral index and the "
-    "Hubble constant leave little trace in a single small box. Read the error of each parameter beside its baseline.",
+    "The average hides much: σ₈ is written plainly into the clustering of matter, while the Hubble constant leaves "
+    "little trace in a single small box. Read the error of each parameter beside its baseline.",
 )
 """How to read the metrics."""
 

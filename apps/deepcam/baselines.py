@@ -16,9 +16,11 @@ from apps.deepcam.config import CHANNELS, Config
 from apps.deepcam.data import ClimateSplit, open_split
 from apps.deepcam.iou import confusion_counts, iou_of_counts, metrics_from_counts
 
-FIT_SAMPLES = 64
+FIT_VALUES = 64 * 16 * 768 * 1152
+"""Fitting reads at most so many values: 64 samples as published, 4,096 of 96 x 144 pixels. Few samples hold a cyclone,
+and thresholds that are fitted to few of those scatter."""
 FIT_COLUMNS = 288
-"""Fitting uses at most this many samples, thinned to about this many columns; single pixels need no neighbours."""
+"""Samples are thinned to about this many columns; single pixels need no neighbours."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,9 @@ def evaluate(split: ClimateSplit, classify: Callable[[Tensor], Tensor]) -> dict[
 
 def fit(split: ClimateSplit) -> PixelThresholds:
     """Choose from the grids above the thresholds with the highest mean IoU of each class on samples of ``split``."""
-    chosen = np.unique(np.linspace(0, len(split) - 1, min(FIT_SAMPLES, len(split))).astype(int))
     windy, wet, cyclones, rivers = [], [], [], []
-    for sample, index in enumerate(chosen):
-        fields, labels = split[int(index)]
+    for sample, index in enumerate(fitted_samples(split)):
+        fields, labels = split[index]
         stride = max(1, fields.shape[2] // FIT_COLUMNS)
         pixels, labels = Pixels.of(fields, stride), labels[None, ::stride, ::stride]
         windy.append(_candidates(pixels, pixels.wind >= WINDS[0], labels == 1, sample))
@@ -112,6 +113,12 @@ def fit(split: ClimateSplit) -> PixelThresholds:
         rivers.append(float((labels == 2).sum()))
     rule = _fit_cyclones(_Candidates(*map(torch.cat, zip(*windy, strict=True))), torch.tensor(cyclones))
     return _fit_rivers(rule, _Candidates(*map(torch.cat, zip(*wet, strict=True))), torch.tensor(rivers))
+
+
+def fitted_samples(split: ClimateSplit) -> list[int]:
+    """Samples of ``split`` that thresholds are fitted to: evenly spaced, as many as ``FIT_VALUES`` allows."""
+    most = max(1, FIT_VALUES // split[0][0].numel())
+    return [int(index) for index in np.unique(np.linspace(0, len(split) - 1, min(most, len(split))).astype(int))]
 
 
 class _Candidates(NamedTuple):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from apps.deepcam.baselines import Pixels, PixelThresholds, baselines, fit
+from apps.deepcam.baselines import Pixels, PixelThresholds, baselines, fit, fitted_samples
 from apps.deepcam.config import CHANNELS
 from apps.deepcam.data import open_split
 from apps.deepcam.iou import metrics_from_counts
@@ -40,6 +40,33 @@ def test_fit_recovers_planted_thresholds():
     assert found.cyclone_latitude == Planted.rule.cyclone_latitude
     assert found.river_transport == pytest.approx(Planted.rule.river_transport)
     assert found.river_latitude == Planted.rule.river_latitude
+
+
+def test_fit_sees_a_cyclone_that_few_samples_hold():
+    class Rare(Planted):
+        def __len__(self):
+            return 200
+
+        def __getitem__(self, index):
+            fields, labels = super().__getitem__(index % 6)
+            return (fields, labels) if index in (70, 101) else (torch.zeros_like(fields), torch.zeros_like(labels))
+
+    found = fit(Rare())
+    assert (found.cyclone_wind, found.cyclone_moisture) == (Planted.rule.cyclone_wind, Planted.rule.cyclone_moisture)
+
+
+@pytest.mark.parametrize(("shape", "fitted"), [((768, 1152), 64), ((192, 288), 1024), ((96, 144), 4096)])
+def test_fit_reads_as_many_values_of_any_size(shape, fitted):
+    class Many:
+        def __len__(self):
+            return 8192
+
+        def __getitem__(self, index):
+            return torch.empty(16, *shape), torch.empty(*shape)
+
+    chosen = fitted_samples(Many())
+    assert len(set(chosen)) == fitted
+    assert (chosen[0], chosen[-1]) == (0, 8191)
 
 
 def test_fit_predicts_nothing_where_there_is_nothing():

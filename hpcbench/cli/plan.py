@@ -39,8 +39,8 @@ One line per mesh; each value is that of the rank with the most of it:
              application can read parts
   memory     the most in a step: parameters, optimizer, buffers, input, and the peak with the
              gradients that exist by then; on processors (--parallel.accelerator cpu) including
-             the workspace of kernels and what the heap keeps, up to 18 % low where it was
-             measured; on accelerators without these: what they take there is unmeasured
+             the workspace of kernels and what the heap keeps, up to 7 % low in float32; on
+             accelerators without these: what they take there is unmeasured
   halo, back sent in a step, forward and backward: halos, and parts gathered into whole samples
   reduce     gradients that enter the sum over all ranks in a step
   B/MFLOP    bytes sent, including sums of statistics, per million operations of the rank

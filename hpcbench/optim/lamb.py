@@ -77,7 +77,7 @@ class LAMB(LayerwiseOptimizer):
         torch._foreach_add_(steps, 1)
         if bucket.found_inf is not None:
             torch._foreach_sub_(steps, [(bucket.found_inf > 0).to(steps[0].dtype)] * len(steps))
-        if bucket.on_host and self.takes_turns(bucket.parameters[0]):
+        if bucket.on_host and self.steps_by_chunks(bucket.parameters[0]):
             from hpcbench.optim import lamb_numba
 
             return lamb_numba.step(bucket, self.room, adapts(bucket.group))
@@ -114,7 +114,7 @@ class LAMB(LayerwiseOptimizer):
         """Whether compiled loops do the work for parameters such as this one."""
         return parameter.device.type == "cpu" and self.host_kernels(parameter) is not lamb_host
 
-    def takes_turns(self, parameter: Tensor) -> bool:
+    def steps_by_chunks(self, parameter: Tensor) -> bool:
         """Whether compiled loops take whole steps for parameters such as this one, whose norms need no other rank."""
         return not isinstance(parameter, DTensor) and self.is_compiled(parameter)
 
@@ -123,7 +123,7 @@ class LAMB(LayerwiseOptimizer):
         weights = [(group, each) for group in self.param_groups for each in group["params"] if each.requires_grad]
         before, self.elements = self.elements, sum(local(each).numel() for _, each in weights)
         used = {
-            (each.dtype, self.takes_turns(each), bool(group["max_grad_norm"])): group
+            (each.dtype, self.steps_by_chunks(each), bool(group["max_grad_norm"])): group
             for group, each in weights
             if self.is_compiled(each)
         }
@@ -135,8 +135,8 @@ class LAMB(LayerwiseOptimizer):
         return bool(used)
 
     def bucket_size(self, parameter: Tensor) -> int:
-        """As in the base class, and without a bound for compiled loops too, which need only the memory of a turn."""
-        return UNBOUNDED if self.takes_turns(parameter) else super().bucket_size(parameter)
+        """As in the base class, and without a bound for compiled loops too, which need only the memory of a chunk."""
+        return UNBOUNDED if self.steps_by_chunks(parameter) else super().bucket_size(parameter)
 
     def squared_gradients(self, bucket: Bucket) -> Tensor:
         """As in the base class, in a compiled loop where there is one."""

@@ -3,8 +3,8 @@
 The first loop reads weight, gradient and moments, writes moments and u, and sums the squares of w and u; the second
 adds u to the weights, and finds both in the cache. Gradients are divided as they are read and stay as they are in
 memory. One call works through many pieces by address: passing an array for each would take as long as the loops.
-Whole tensors take turns (``step``), so that the weights change soon after their norms are known. Tensors with only a
-part on this rank wait for all norms of their bucket (``directions`` and ``apply``).
+Whole tensors are worked on in chunks of layers (``step``), so that weights change soon after their norms are known.
+Tensors with only a part on this rank wait for all norms of their bucket (``directions`` and ``apply``).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TYPES = {torch.float32: np.float32, torch.float64: np.float64}
 BLOCK = 512
 """Elements processed at a time, in the innermost cache; sums of squares of blocks are added in float64."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
-TURN = 1 << 20
-"""Layers that share a turn have at most this many elements; a larger layer has a turn to itself."""
+CHUNK = 1 << 20
+"""Layers of a chunk have at most this many elements together; a larger layer is a chunk of its own."""
 COMPILED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 """The compiler may choose the order of a sum; NaN and infinity keep their meaning."""
 
@@ -53,14 +53,14 @@ class Table:
         self.in_room = before * width
         """Offset of each piece's u in a room for all pieces, in bytes."""
         layer_sizes = [weight.numel() for weight in bucket.weights]
-        self.turns = [np.searchsorted(self.layers, turn).tolist() for turn in turns(layer_sizes)]
-        """First piece of each turn and the one after its last."""
-        self.turn_elements = max((int(self.sizes[start:stop].sum()) for start, stop in self.turns), default=0)
-        """Elements of the largest turn."""
-        self.in_turn = self.in_room.copy()
-        """Offset of each piece's u in a room for its turn, in bytes."""
-        for start, stop in self.turns:
-            self.in_turn[start:stop] -= self.in_room[start : start + 1]
+        self.chunks = [np.searchsorted(self.layers, chunk).tolist() for chunk in chunks(layer_sizes)]
+        """First piece of each chunk and the one after its last."""
+        self.chunk_elements = max((int(self.sizes[start:stop].sum()) for start, stop in self.chunks), default=0)
+        """Elements of the largest chunk."""
+        self.in_chunk = self.in_room.copy()
+        """Offset of each piece's u in a room for its chunk, in bytes."""
+        for start, stop in self.chunks:
+            self.in_chunk[start:stop] -= self.in_room[start : start + 1]
 
     def find(self, row: int, tensors: list[Tensor]) -> None:
         """Look up the addresses of ``tensors``, one per layer."""
@@ -78,11 +78,11 @@ class Table:
         list(pool(threads).map(work, [start, *bounds], [*bounds, stop]))
 
 
-def turns(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First layer of each turn and the one after its last."""
+def chunks(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First layer of each chunk and the one after its last."""
     start = elements = 0
     for layer, size in enumerate(sizes):
-        if layer > start and elements + size > TURN:
+        if layer > start and elements + size > CHUNK:
             yield start, layer
             start, elements = layer, 0
         elements += size
@@ -98,7 +98,7 @@ def works(dtype: torch.dtype) -> bool:
 def compile_loops(dtype: torch.dtype, group: dict[str, Any], *, whole: bool) -> None:
     """Compile the loops for weights of this type and the options of ``group``, by a step on one made-up weight.
 
-    ``whole`` as where tensors take turns.
+    ``whole`` as where tensors are worked on in chunks.
     """
     weight, *moments = torch.zeros(3, 1, dtype=dtype).unbind()
     weight.grad = torch.zeros_like(weight)
@@ -126,10 +126,10 @@ def squared_norm(bucket: Bucket) -> Tensor:
 
 
 def step(bucket: Bucket, room_for: Callable[[Bucket, int], Tensor], adapt: bool) -> Tensor:
-    """New moments and weights, turn by turn, each with ``room_for`` its u; returns the trust ratios, (parameters,)."""
+    """New moments and weights by chunks, each with ``room_for`` its u; returns the trust ratios, (parameters,)."""
     table, group, kind = table_of(bucket), bucket.group, TYPES[bucket.weights[0].dtype]
     table.find(1, bucket.gradients)
-    table.addresses[4] = room_for(bucket, table.turn_elements).data_ptr() + table.in_turn
+    table.addresses[4] = room_for(bucket, table.chunk_elements).data_ptr() + table.in_chunk
     constants = constants_of(bucket)[table.layers]
     found, factors = np.zeros((2, len(table.sizes))), np.empty(len(table.sizes), kind)
     squares, ratios = np.zeros((2, len(bucket.weights))), np.ones(len(bucket.weights))
@@ -141,7 +141,7 @@ def step(bucket: Bucket, room_for: Callable[[Bucket, int], Tensor], adapt: bool)
     def second(start: int, stop: int) -> None:
         second_loop(start, stop, table.addresses, table.sizes, factors)
 
-    for start, stop in table.turns:
+    for start, stop in table.chunks:
         table.in_threads(first, start, stop)
         trust(start, stop, table.layers, found, squares, ratios, factors, lr, low, high, adapt)
         table.in_threads(second, start, stop)

@@ -110,11 +110,12 @@ def global_batch(config: RunConfig, shape: MeshShape) -> int:
 
 def batch_words(config: RunConfig, shape: MeshShape, batch: int) -> str:
     """Such as ``256 = 64 ranks x 4``."""
-    places = shape.data * (config.parallel.simulated_ranks or 1)
+    data_parallel_size = shape.data * (config.parallel.simulated_ranks or 1)
     ranks = "rank" if shape.spatial_size == 1 else "group"
-    ranks += ("s" if places != 1 else "") + (f" of {shape.spatial_size} ranks" if shape.spatial_size > 1 else "")
+    ranks += "s" if data_parallel_size != 1 else ""
+    ranks += f" of {shape.spatial_size} ranks" if shape.spatial_size > 1 else ""
     accumulation = f" x {config.train.accumulation} micro-batches" if config.train.accumulation > 1 else ""
-    return f"{batch:,} = {places:,} {ranks} x {config.train.local_batch_size}{accumulation}"
+    return f"{batch:,} = {data_parallel_size:,} {ranks} x {config.train.local_batch_size}{accumulation}"
 
 
 def recipe_words(application: str, batch: int) -> str:

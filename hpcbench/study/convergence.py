@@ -23,7 +23,6 @@ from hpcbench.study.job_runs import PackedJobs, scheduler_pauses_s
 from hpcbench.study.local_runs import Launcher, LocalLauncher, LocalRuns
 from hpcbench.study.packed_fit import check_memory, fit_lines
 from hpcbench.study.packing import packed_job, packing_of, unbound
-from hpcbench.study.places import Devices, Place, find_devices, local_places
 from hpcbench.study.plan import (
     PlannedRun,
     largest_round,
@@ -38,6 +37,7 @@ from hpcbench.study.plan import (
 from hpcbench.study.preset_values import refuse_changed_preset, study_config
 from hpcbench.study.progress import WORDS, Progress, say
 from hpcbench.study.request import beside_the_recipe
+from hpcbench.study.run_slots import Devices, Slot, find_devices, local_slots
 from hpcbench.study.run_status import RunStatus, Statuses, counted_by_status
 from hpcbench.study.runner import ExecutionOptions, Executor, StudyRunner
 from hpcbench.study.study_jobs import cancel_jobs, study_statuses, worked_in
@@ -98,8 +98,8 @@ def executor_of(study: Study, folder: StudyFolder, options: ExecutionOptions, lo
         )  # fmt: skip
     on_cpu = shared_config(study).parallel.accelerator == "cpu"
     devices = Devices() if on_cpu else find_devices()
-    places = local_places(options.at_once, processes_per_run(study), devices, largest_round(study))
-    return LocalRuns(folder, LocalLauncher(lock), places)
+    slots = local_slots(options.at_once, processes_per_run(study), devices, largest_round(study))
+    return LocalRuns(folder, LocalLauncher(lock), slots)
 
 
 def check_data(study: Study) -> tuple[int, int]:
@@ -150,18 +150,18 @@ def show_plan(
         site = find_site(study.site)
         say("\n".join([cost(study, executor.site, statuses), "", *fit_lines(study, site, packing_of(study, site))]))
     elif isinstance(executor, LocalRuns) and options.estimate:
-        places = executor.places
-        speed = speed_of_runs(statuses, folder) or first_speed(study, executor.launcher, places, samples)
-        say(speed.words(todo, len(places)))
+        slots = executor.slots
+        speed = speed_of_runs(statuses, folder) or first_speed(study, executor.launcher, slots, samples)
+        say(speed.words(todo, len(slots)))
 
 
-def first_speed(study: Study, launcher: Launcher, places: Sequence[Place], samples: tuple[int, int]) -> Speed:
+def first_speed(study: Study, launcher: Launcher, slots: Sequence[Slot], samples: tuple[int, int]) -> Speed:
     """The speed, measured with a short run of the study's first row."""
     say("measuring the speed with a short run")
     row = next(point for point in points(study) if not point.source)
     first = study_run(study, PlannedRun(row, study.lr_search[0], 1))
     with tempfile.TemporaryDirectory() as temporary:
-        return calibrate(first, launcher, Path(temporary), samples, places, shared_config(study).train)
+        return calibrate(first, launcher, Path(temporary), samples, slots, shared_config(study).train)
 
 
 def cost(study: Study, site: Site, statuses: Statuses) -> str:
@@ -188,16 +188,16 @@ def make_runs(
     study: Study, folder: StudyFolder, options: ExecutionOptions, executor: Executor, statuses: Statuses
 ) -> dict[str, RunStatus]:
     """Make all missing runs, and print a line for each one that ends; returns the status of all runs."""
-    places = len(executor.places) if isinstance(executor, LocalRuns) else None
+    slots = len(executor.slots) if isinstance(executor, LocalRuns) else None
     ended = sum(state.final and not (options.retry and state.status == "failed") for state in statuses.values())
-    progress = Progress(ended, places or 0)
+    progress = Progress(ended, slots or 0)
 
     def finished(name: str, state: RunStatus, seconds: float | None) -> None:
         progress.finished(name, state, seconds, sum(count for _, count in left(study, runner.statuses)))
 
     most_jobs = executor.site.most_jobs if isinstance(executor, PackedJobs) else None
     runner = StudyRunner(
-        folder, executor, runs_of(study), places or options.at_once or most_jobs, options.wait or places is not None,
+        folder, executor, runs_of(study), slots or options.at_once or most_jobs, options.wait or slots is not None,
         options.retry, options.keep, finished,
     )  # fmt: skip
     return runner.run(statuses)

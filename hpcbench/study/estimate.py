@@ -14,7 +14,7 @@ from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.units import duration
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.local_runs import POLL_S, Launcher, crash_reason
-from hpcbench.study.places import Place
+from hpcbench.study.run_slots import Slot
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.signal_counter import SignalCounter
 from hpcbench.study.study_run import StudyRun
@@ -71,10 +71,10 @@ def calibrate(
     launcher: Launcher,
     folder: Path,
     samples: tuple[int, int],
-    places: Sequence[Place],
+    slots: Sequence[Slot],
     train: TrainConfig,
 ) -> Speed:
-    """Measure the speed with a short version of ``run`` in each of ``places``, side by side: two epochs, few samples.
+    """Measure the speed with a short version of ``run`` in each of ``slots``, side by side: two epochs, few samples.
 
     ``samples`` are the sizes of the training and validation sets, ``train`` the settings of the study's runs. Raises
     ``InputError`` with the reason if a short run fails, since the study's runs would, too.
@@ -86,8 +86,8 @@ def calibrate(
         "data.validation_samples": str(few[1]), "train.checkpoint_every": "0", EVALUATIONS: "1", **ONE_RANK,
     }  # fmt: skip
     short = run.but_with("calibration", settings)
-    folders = [folder / f"run{number}" for number in range(len(places))]
-    for path, code in zip(folders, run_side_by_side(short, launcher, folders, places), strict=True):
+    folders = [folder / f"run{number}" for number in range(len(slots))]
+    for path, code in zip(folders, run_side_by_side(short, launcher, folders, slots), strict=True):
         if code:
             raise InputError(f"a first short run failed ({crash_reason(code, path.with_suffix('.txt'))})")
     from hpcbench.results.records import read_run
@@ -105,12 +105,12 @@ def calibrate(
     )
 
 
-def run_side_by_side(run: StudyRun, launcher: Launcher, folders: Iterable[Path], places: Sequence[Place]) -> list[int]:
-    """Make ``run`` in each of the folders and places at the same time; returns the exit codes."""
+def run_side_by_side(run: StudyRun, launcher: Launcher, folders: Iterable[Path], slots: Sequence[Slot]) -> list[int]:
+    """Make ``run`` in each of the folders and slots at the same time; returns the exit codes."""
     with SignalCounter() as signals:
         processes = [
-            launcher.start(run.arguments(path, place.threads), path.with_suffix(".txt"), place)
-            for path, place in zip(folders, places, strict=True)
+            launcher.start(run.arguments(path, slot.threads), path.with_suffix(".txt"), slot)
+            for path, slot in zip(folders, slots, strict=True)
         ]
         try:
             while any(process.poll() is None for process in processes):

@@ -1,4 +1,4 @@
-"""What a job of packed runs executes: it makes the runs side by side, each in its own place."""
+"""What a job of packed runs executes: it makes the runs side by side, each in its own slot."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hpcbench.measure.job_check import Asked, check_alone
 from hpcbench.results.run_folder import CRASH
 from hpcbench.study.folder import StudyFolder, take
 from hpcbench.study.local_runs import GRACE_S, LocalLauncher, LocalRuns
-from hpcbench.study.places import Devices, Place, divided, find_devices, physical_cores
 from hpcbench.study.progress import say
+from hpcbench.study.run_slots import Devices, Slot, equal_slots, find_devices, physical_cores
 from hpcbench.study.run_status import RunStatus, Statuses, record_crash
 from hpcbench.study.runner import FAILURES_IN_A_ROW, StudyRunner
 from hpcbench.study.signal_counter import SignalCounter
@@ -62,15 +62,15 @@ def packed_to(packed: PackedRuns, local_path: str | None) -> PackedRuns:
 
 
 def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], lock: int) -> int:
-    """Make the runs that have not ended, as many at once as there are places.
+    """Make the runs that have not ended, as many at once as there are slots.
 
     Runs in ``others`` are left alone. They belong to another job: this one had been given up, and started late.
     """
-    places = places_of(packed)
+    slots = slots_of(packed)
     runs = [StudyRun(name, words) for name, words in packed.words.items() if name not in others]
     folder.logs.mkdir(exist_ok=True)
     grace_s = max(GRACE_S, warning_time())
-    executor = LocalRuns(folder, LocalLauncher(lock), places, grace_s, packed.further_words)
+    executor = LocalRuns(folder, LocalLauncher(lock), slots, grace_s, packed.further_words)
 
     def due(statuses: Statuses) -> Sequence[StudyRun]:
         return [run for run in runs if not statuses[run.name].final]
@@ -80,16 +80,16 @@ def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], l
 
     most = None if packed.launchers else FAILURES_IN_A_ROW  # a failing node does not end the runs on others
     runner = StudyRunner(
-        folder, executor, due, len(places), keep=packed.keep, finished=finished, most_failures=most
+        folder, executor, due, len(slots), keep=packed.keep, finished=finished, most_failures=most
     )  # fmt: skip
     statuses = runner.run({run.name: folder.status(run.name) for run in runs}, SignalCounter(signal.SIGUSR1))
     return DONE if all(state.final and state.status != "failed" for state in statuses.values()) else ABORTED
 
 
-def places_of(packed: PackedRuns) -> list[Place]:
-    """A place for each concurrent run of the job. Raises ``InputError`` if the job sees too few accelerators."""
+def slots_of(packed: PackedRuns) -> list[Slot]:
+    """A slot for each concurrent run of the job. Raises ``InputError`` if the job sees too few accelerators."""
     if packed.launchers:
-        return [Place(packed.cores, launcher=words) for words in packed.launchers]
+        return [Slot(packed.cores, launcher=words) for words in packed.launchers]
     devices = find_devices() if packed.gpus else Devices()
     needed = packed.side_by_side * packed.gpus
     if len(devices.ids) < needed:
@@ -97,4 +97,4 @@ def places_of(packed: PackedRuns) -> list[Place]:
             f"the job sees {len(devices.ids)} accelerators instead of {needed} ({packed.side_by_side} runs x "
             f"{packed.gpus}); see what its log says about the node"
         )
-    return divided(packed.side_by_side, packed.processes, physical_cores(), devices, packed.gpus)
+    return equal_slots(packed.side_by_side, packed.processes, physical_cores(), devices, packed.gpus)

@@ -1,4 +1,4 @@
-"""Runs of a study that this process starts and watches, each in its own place: here, or on nodes of its job."""
+"""Runs of a study that this process starts and watches, each in its own slot: here, or on nodes of its job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpcbench.parallel.spawn import FOREIGN
 from hpcbench.results.checkpoint_files import is_refusal
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.job_runs import set_aside
-from hpcbench.study.places import Place
+from hpcbench.study.run_slots import Slot
 from hpcbench.study.run_status import RunStatus, Status, Statuses, record_crash
 from hpcbench.study.signal_counter import SignalCounter
 from hpcbench.study.study_run import StudyRun
@@ -46,8 +46,8 @@ class Process(Protocol):
 class Launcher(Protocol):
     """Starts runs."""
 
-    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Process:
-        """Start ``hpcbench ARGUMENTS`` in ``place``; its output is appended to ``log``."""
+    def start(self, arguments: Sequence[str], log: Path, slot: Slot) -> Process:
+        """Start ``hpcbench ARGUMENTS`` in ``slot``; its output is appended to ``log``."""
 
 
 class LocalProcess:
@@ -75,26 +75,26 @@ class LocalLauncher:
     def __init__(self, lock: int | None = None) -> None:
         self._inherited = () if lock is None else (lock,)
 
-    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Process:
+    def start(self, arguments: Sequence[str], log: Path, slot: Slot) -> Process:
         """See ``Launcher``."""
-        command = [*place.launcher, sys.executable, "-m", "hpcbench", *arguments]
-        with log.open("ab") as output, place.held():
+        command = [*slot.launcher, sys.executable, "-m", "hpcbench", *arguments]
+        with log.open("ab") as output, slot.held():
             return LocalProcess(
                 subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    env=own_environment(os.environ, place), process_group=0, pass_fds=self._inherited,
+                    env=own_environment(os.environ, slot), process_group=0, pass_fds=self._inherited,
                 )
             )  # fmt: skip
 
 
-def own_environment(environ: Mapping[str, str], place: Place) -> dict[str, str]:
+def own_environment(environ: Mapping[str, str], slot: Slot) -> dict[str, str]:
     """The environment without what a launcher set about ranks for this process: a run of the study is its own job."""
-    if place.launcher:
+    if slot.launcher:
         return dict(environ)
     kept = {name: value for name, value in environ.items() if not name.startswith(FOREIGN)}
     kept = {name: value for name, value in kept.items() if name not in RANK_VARIABLES}
-    threads = {"OMP_NUM_THREADS": str(place.threads)} if "OMP_NUM_THREADS" in kept else {}
-    return kept | threads | dict(place.environment)
+    threads = {"OMP_NUM_THREADS": str(slot.threads)} if "OMP_NUM_THREADS" in kept else {}
+    return kept | threads | dict(slot.environment)
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Running:
 
     run: StudyRun
     process: Process
-    place: Place
+    slot: Slot
     resumed: bool
     before: int | None
     """When the summary of an earlier attempt was written, in ns; ``None`` if there is none."""
@@ -113,22 +113,22 @@ class Running:
 
 @dataclass
 class LocalRuns:
-    """The executor (``hpcbench.study.runner``) of runs here: one process each, one for each of ``places`` at once."""
+    """The executor (``hpcbench.study.runner``) of runs here: one process each, one for each of ``slots`` at once."""
 
     folder: StudyFolder
     launcher: Launcher
-    places: Sequence[Place]
+    slots: Sequence[Slot]
     grace_s: float = GRACE_S
     further_words: tuple[str, ...] = ()
     """Arguments that every run gets, whether it begins or continues."""
     running: dict[str, Running] = field(default_factory=dict)
-    free: list[Place] = field(init=False)
+    free: list[Slot] = field(init=False)
     pauses_s: tuple[float, float] = (POLL_S, POLL_S)
     retried: tuple[Status, ...] = ("failed",)
 
     def __post_init__(self) -> None:
-        """Make all places free: no run has one yet."""
-        self.free = list(self.places)
+        """Make all slots free: no run has one yet."""
+        self.free = list(self.slots)
 
     def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
         """Each run alone."""
@@ -152,14 +152,14 @@ class LocalRuns:
         self.launch(run, self.free.pop(0), resume)
         return {run.name: RunStatus("running")}
 
-    def launch(self, run: StudyRun, place: Place, resume: bool) -> None:
+    def launch(self, run: StudyRun, slot: Slot, resume: bool) -> None:
         """Start the process of a run."""
         run_dir = self.folder.run(run.name)
-        arguments = run.resuming(run_dir) if resume else run.arguments(run_dir, place.threads)
+        arguments = run.resuming(run_dir) if resume else run.arguments(run_dir, slot.threads)
         log = self.folder.log(run.name)
         before, printed = self.summary_time(run.name), log.stat().st_size if log.exists() else 0
-        process = self.launcher.start([*arguments, *self.further_words], log, place)
-        self.running[run.name] = Running(run, process, place, resume, before, printed)
+        process = self.launcher.start([*arguments, *self.further_words], log, slot)
+        self.running[run.name] = Running(run, process, slot, resume, before, printed)
 
     def look(self, under_way: Statuses) -> dict[str, RunStatus]:
         """The runs whose processes have ended, and how."""
@@ -177,9 +177,9 @@ class LocalRuns:
         if ended.resumed and code == BAD_INPUT and not has_summary and is_refusal(said):
             # Its checkpoint cannot be used, for example because it is from another number of threads.
             set_aside(self.folder.run(name), "refused")
-            self.launch(ended.run, ended.place, resume=False)
+            self.launch(ended.run, ended.slot, resume=False)
             return None
-        self.free.append(ended.place)
+        self.free.append(ended.slot)
         state = self.folder.status(name)
         if state.final or code in STOPPED or has_summary:
             return state

@@ -12,8 +12,8 @@ from hpcbench.batch.packed_runs import PackedRuns
 from hpcbench.batch.site import Site
 from hpcbench.results.units import counted
 from hpcbench.study.definition import Study
-from hpcbench.study.places import USUAL_CORES
 from hpcbench.study.plan import largest_round, processes_per_run
+from hpcbench.study.run_slots import USUAL_CORES
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 from hpcbench.study.gains.options import Machine
-from hpcbench.study.places import Devices, find_devices, physical_cores, usable_cores
+from hpcbench.study.run_slots import Devices, find_devices, physical_cores, usable_cores
 
 TF32_SINCE = (8, 0)
 """Compute capability of NVIDIA's Ampere, the first with TF32 (NVIDIA A100 Tensor Core GPU Architecture, 2020)."""

@@ -12,9 +12,9 @@ from hpcbench.study.folder import StudyFolder, begun, held
 from hpcbench.study.gains.definition import KIND, Gains, grow
 from hpcbench.study.gains.plan import PLAIN_OPTION, PlannedRun, alone, due, status, study_run, together
 from hpcbench.study.local_runs import Launcher, LocalLauncher, LocalRuns
-from hpcbench.study.places import Devices, Place, find_devices, local_places
 from hpcbench.study.preset_values import refuse_changed_preset, study_config
 from hpcbench.study.progress import Progress, say
+from hpcbench.study.run_slots import Devices, Slot, find_devices, local_slots
 from hpcbench.study.run_status import RunStatus, Statuses, counted_by_status
 from hpcbench.study.runner import ExecutionOptions, StudyRunner
 from hpcbench.study.study_jobs import study_statuses
@@ -38,12 +38,12 @@ def run_study(study: Gains, path: Path, options: ExecutionOptions, *, dry_run: b
         refuse_changed_preset(study, path)
         with begun(folder, study.as_dict(), lambda: report(folder)):
             say(plan(study, study_statuses(folder, names(study))))
-            make_runs(study, folder, options, LocalLauncher(lock), [place(study)])
+            make_runs(study, folder, options, LocalLauncher(lock), [slot(study)])
         report(folder)
     return DONE
 
 
-def place(study: Gains) -> Place:
+def slot(study: Gains) -> Slot:
     """The cores and accelerators of a run: all that the study has. Raises ``InputError`` if there are fewer now."""
     devices = find_devices() if study.accelerators else Devices()
     if len(devices.ids) < study.accelerators:
@@ -51,11 +51,11 @@ def place(study: Gains) -> Place:
             f"the study began with {study.accelerators} accelerators, and this machine has {len(devices.ids)}; "
             "continue where it began"
         )
-    return local_places(1, study.ranks if study.accelerators else 1, devices)[0]
+    return local_slots(1, study.ranks if study.accelerators else 1, devices)[0]
 
 
 def make_runs(
-    study: Gains, folder: StudyFolder, options: ExecutionOptions, launcher: Launcher, places: list[Place],
+    study: Gains, folder: StudyFolder, options: ExecutionOptions, launcher: Launcher, slots: list[Slot],
     speak: Callable[[str], None] = say,
 ) -> dict[str, RunStatus]:  # fmt: skip
     """Make all missing runs, and print a line for each one that ends; returns the status of all runs.
@@ -70,8 +70,8 @@ def make_runs(
 
     statuses = read_statuses(study, folder)
     ended = sum(state.final and not (options.retry and state.status == "failed") for state in statuses.values())
-    progress = Progress(ended, len(places), speak)
-    runner = StudyRunner(folder, LocalRuns(folder, launcher, places), stages.next_runs, len(places), True,
+    progress = Progress(ended, len(slots), speak)
+    runner = StudyRunner(folder, LocalRuns(folder, launcher, slots), stages.next_runs, len(slots), True,
                          options.retry, options.keep, finished)  # fmt: skip
     return runner.run(statuses)
 

@@ -37,15 +37,15 @@ WAYS = {"one thread": (1, True), "three threads": (3, True), "as parts of tensor
 
 @pytest.fixture(params=WAYS, autouse=True)
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The loops for small layers too, in pieces of 16 elements and turns of 100; what they worked on, by buckets."""
+    """The loops for small layers too, in pieces of 16 elements and chunks of 100; what they worked on, by buckets."""
     from hpcbench.optim import lamb_numba
 
     threads, whole = WAYS[request.param]
     monkeypatch.setattr(lamb, "COMPILED_FROM", 0)
     monkeypatch.setattr(bucket, "PIECE", 16)
-    monkeypatch.setattr(lamb_numba, "TURN", 100)
+    monkeypatch.setattr(lamb_numba, "CHUNK", 100)
     if not whole:  # as where parameters are sharded
-        monkeypatch.setattr(LAMB, "takes_turns", lambda optimizer, parameter: False)
+        monkeypatch.setattr(LAMB, "steps_by_chunks", lambda optimizer, parameter: False)
     used: list[int] = []
     name = "step" if whole else "directions"
     original = getattr(lamb_numba, name)
@@ -188,7 +188,7 @@ def test_what_is_compiled_ahead_is_what_steps_use(
     weights = [nn.Parameter(torch.full((40,), 2.0, dtype=dtype)) for dtype in (torch.float32, torch.float64)]
     optimizer = LAMB([{"params": [each]} for each in weights], lr=0.1, max_grad_norm=largest)
     assert optimizer.compile_loops()
-    whole = optimizer.takes_turns(weights[0])
+    whole = optimizer.steps_by_chunks(weights[0])
     ahead = compiled_for(loops)
     used = ["first_loop", "second_loop", *(["trust"] if whole else []), *(["norm_loop"] if largest else [])]
     assert ahead == dict.fromkeys(used, 2)
@@ -222,20 +222,20 @@ def test_layers_of_a_model_are_one_bucket_and_u_takes_the_memory_of_a_turn(
         weight.grad = torch.ones_like(weight)
     optimizer = LAMB(weights, lr=0.25)
     optimizer.step()
-    turns = optimizer.takes_turns(weights[0])
-    assert compiled == ([351] if turns else [40, 30, 31, 150, 99, 1])
+    chunked = optimizer.steps_by_chunks(weights[0])
+    assert compiled == ([351] if chunked else [40, 30, 31, 150, 99, 1])
     assert optimizer._room.numel() == 150
     assert all(torch.equal(weight, torch.full_like(weight, 0.75)) for weight in weights)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 150), max_size=12))
-def test_every_layer_has_one_turn_and_turns_are_no_larger_than_they_should(sizes: list[int]) -> None:
+def test_every_layer_is_in_one_chunk_and_chunks_are_no_larger_than_they_should(sizes: list[int]) -> None:
     from hpcbench.optim import lamb_numba
 
-    found = list(lamb_numba.turns(sizes))
+    found = list(lamb_numba.chunks(sizes))
     assert [layer for start, stop in found for layer in range(start, stop)] == list(range(len(sizes)))
-    assert all(stop - start == 1 or sum(sizes[start:stop]) <= lamb_numba.TURN for start, stop in found)
+    assert all(stop - start == 1 or sum(sizes[start:stop]) <= lamb_numba.CHUNK for start, stop in found)
 
 
 @pytest.mark.parametrize("name", ["lamb", "nvlamb"])

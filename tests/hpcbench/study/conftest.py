@@ -17,8 +17,8 @@ from hpcbench.study.convergence import make_runs, read_statuses
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.local_runs import Launcher, LocalRuns, Process
-from hpcbench.study.places import Place
 from hpcbench.study.rates import Rate
+from hpcbench.study.run_slots import Slot
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.runner import ExecutionOptions
 from hpcbench.train.noise_scale import COLUMNS
@@ -58,7 +58,7 @@ class FakeLauncher:
         self.epochs_of = epochs_of
         self.started: list[dict[str, str]] = []
 
-    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Process:
+    def start(self, arguments: Sequence[str], log: Path, slot: Slot) -> Process:
         settings = settings_of(arguments)
         self.started.append(settings | {"resume": str("--resume" in arguments)})
         epochs = self.epochs_of(settings)
@@ -72,7 +72,7 @@ def make(
     study: Study, folder: StudyFolder, launcher: Launcher, at_once: int = 2, grace_s: float = 60.0, **options: Any
 ) -> dict[str, RunStatus]:
     """Make what is missing of a study in processes of ``launcher``."""
-    executor = LocalRuns(folder, launcher, [Place()] * at_once, grace_s)
+    executor = LocalRuns(folder, launcher, [Slot()] * at_once, grace_s)
     return make_runs(study, folder, ExecutionOptions(**options), executor, read_statuses(study, folder))
 
 

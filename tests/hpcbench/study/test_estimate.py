@@ -9,8 +9,8 @@ import pytest
 from hpcbench.config.schema import TrainConfig
 from hpcbench.study.definition import Study
 from hpcbench.study.estimate import calibrate
-from hpcbench.study.places import Place
 from hpcbench.study.plan import PlannedRun, Point, study_run
+from hpcbench.study.run_slots import Slot
 from tests.hpcbench.study.conftest import FakeLauncher
 
 
@@ -23,7 +23,7 @@ def test_a_short_run_measures_no_noise_and_counts_all_evaluations(study: Study, 
         folder = tmp_path / str(evaluations)
         folder.mkdir()
         train = TrainConfig(max_epochs=9, evaluations_per_epoch=evaluations, noise_scale_every=16)
-        speed = calibrate(first, launcher, folder, (1000, 100), [Place()] * 2, train)
+        speed = calibrate(first, launcher, folder, (1000, 100), [Slot()] * 2, train)
         assert len(launcher.started) == 2
         for settings in launcher.started:
             given = {

@@ -17,7 +17,7 @@ from hpcbench.study.convergence import read_statuses, runs_of
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.local_runs import LocalRuns, own_environment
-from hpcbench.study.places import Place
+from hpcbench.study.run_slots import Slot
 from hpcbench.study.run_status import RunStatus, Status, Statuses, judge
 from staging.errors import DataError, InputError
 from tests.hpcbench.study.conftest import Ended, FakeLauncher, make, settings_of, write_run
@@ -125,9 +125,9 @@ class Resuming(FakeLauncher):
         super().__init__(epochs_of)  # type: ignore[arg-type]
         self.settings, self.code, self.said = settings, code, said
 
-    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Ended:
+    def start(self, arguments: Sequence[str], log: Path, slot: Slot) -> Ended:
         if "--resume" not in arguments:
-            return super().start(arguments, log, place)  # type: ignore[return-value]
+            return super().start(arguments, log, slot)  # type: ignore[return-value]
         self.started.append({"run-dir": self.settings["run-dir"], "resume": "True"})
         if self.code:
             with log.open("a", encoding="utf-8") as printed:
@@ -192,7 +192,7 @@ class EndlessLauncher:
         self.stubborn, self.number, self.first = stubborn, number, first
         self.processes: list[Endless] = []
 
-    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Endless:
+    def start(self, arguments: Sequence[str], log: Path, slot: Slot) -> Endless:
         self.processes.append(Endless(self.stubborn))
         if len(self.processes) == self.first:
             os.kill(os.getpid(), self.number)
@@ -215,17 +215,17 @@ def test_a_signal_ends_all_runs_and_leaves_a_study_to_go_on_with(
 
 def test_as_many_runs_at_once_as_asked_for(study: Study, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = EndlessLauncher(first=99)
-    places = []
+    slots = []
 
     def look(executor: LocalRuns, under_way: Statuses) -> dict[str, RunStatus]:
-        places.append(len(executor.running))
+        slots.append(len(executor.running))
         os.kill(os.getpid(), signal.SIGTERM)
         return {}
 
     monkeypatch.setattr(LocalRuns, "look", look)
     with pytest.raises(Aborted):
         make(study, folder, launcher, at_once=3)
-    assert (len(launcher.processes), places) == (3, [3])
+    assert (len(launcher.processes), slots) == (3, [3])
 
 
 def test_a_second_process_in_the_folder_is_refused(folder: StudyFolder) -> None:
@@ -302,4 +302,4 @@ def test_a_finished_run_keeps_what_a_repository_can_hold(study: Study, folder: S
 
 def test_a_run_is_a_job_of_its_own_under_a_launcher() -> None:
     environ = {"PATH": "/bin", "RANK": "1", "PMI_RANK": "1", "SLURM_PROCID": "1", "SLURM_JOB_ID": "7"}
-    assert own_environment(environ, Place()) == {"PATH": "/bin", "SLURM_JOB_ID": "7"}
+    assert own_environment(environ, Slot()) == {"PATH": "/bin", "SLURM_JOB_ID": "7"}

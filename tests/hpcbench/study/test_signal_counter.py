@@ -13,7 +13,7 @@ from hpcbench.exits import Aborted
 from hpcbench.study import signal_counter
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
-from hpcbench.study.places import Place
+from hpcbench.study.run_slots import Slot
 from hpcbench.study.signal_counter import SignalCounter
 from tests.hpcbench.study.conftest import make
 
@@ -49,7 +49,7 @@ class WritingLauncher:
     def __init__(self) -> None:
         self.processes: list[Writing] = []
 
-    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Writing:
+    def start(self, arguments: Sequence[str], log: Path, slot: Slot) -> Writing:
         self.processes.append(Writing())
         if len(self.processes) == 2:
             send(signal.SIGTERM)

@@ -19,7 +19,7 @@ from hpcbench.study.gains.definition import Gains
 from hpcbench.study.gains.options import PLAIN, Machine, Shape, candidates
 from hpcbench.study.gains.study import make_runs
 from hpcbench.study.local_runs import Process
-from hpcbench.study.places import Place
+from hpcbench.study.run_slots import Slot
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.runner import ExecutionOptions
 from tests.hpcbench.conftest import COSMOFLOW
@@ -49,7 +49,7 @@ class FakeLauncher:
         self.arithmetic = arithmetic
         self.started: list[dict[str, str]] = []
 
-    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Process:
+    def start(self, arguments: Sequence[str], log: Path, slot: Slot) -> Process:
         settings = settings_of(arguments)
         self.started.append(settings)
         run = self.arithmetic(settings)
@@ -102,7 +102,7 @@ def make(study: Gains, folder: StudyFolder, launcher: FakeLauncher, **options: A
         path.mkdir(parents=True, exist_ok=True)
     folder.write(study.as_dict())
     silent: list[str] = []
-    return make_runs(study, folder, ExecutionOptions(**options), launcher, [Place()], silent.append)
+    return make_runs(study, folder, ExecutionOptions(**options), launcher, [Slot()], silent.append)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.study.gains.options import Machine
-from hpcbench.study.places import Devices
+from hpcbench.study.run_slots import Devices
 from tests.hpcbench.study.gains.conftest import PROCESSOR
 
 

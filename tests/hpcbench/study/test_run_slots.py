@@ -1,4 +1,4 @@
-"""The places of runs on a node: disjoint cores and accelerators, and what does not fit."""
+"""The slots of runs on a node: disjoint cores and accelerators, and what does not fit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
-from hpcbench.study import convergence, execute, places
+from hpcbench.study import convergence, execute, run_slots
 from hpcbench.study.local_runs import own_environment
-from hpcbench.study.places import Devices, Place, divided, local_places, named, physical_cores
+from hpcbench.study.run_slots import Devices, Slot, equal_slots, local_slots, named_devices, physical_cores
 from staging.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -26,23 +26,23 @@ FOUR = Devices("CUDA_VISIBLE_DEVICES", ("0", "1", "2", "3"))
 @pytest.fixture
 def twelve(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve cores of one hardware thread each."""
-    monkeypatch.setattr(places, "physical_cores", lambda: [(core,) for core in range(12)])
-    monkeypatch.setattr(places, "cpu_quota", lambda: None)
+    monkeypatch.setattr(run_slots, "physical_cores", lambda: [(core,) for core in range(12)])
+    monkeypatch.setattr(run_slots, "cpu_quota", lambda: None)
 
 
 @given(runs=st.integers(1, 9), processes=st.integers(1, 3), cores=st.integers(1, 40), threads=st.integers(1, 2))
 def test_no_two_runs_share_a_core_or_an_accelerator(runs: int, processes: int, cores: int, threads: int) -> None:
     blocks = [tuple(core + cores * thread for thread in range(threads)) for core in range(cores)]
     devices = Devices("CUDA_VISIBLE_DEVICES", tuple(map(str, range(runs * processes))))
-    found = divided(runs, processes, blocks, devices, processes)
+    found = equal_slots(runs, processes, blocks, devices, processes)
     assert len(found) == runs
-    taken = [core for place in found for core in place.cores]
+    taken = [core for slot in found for core in slot.cores]
     assert len(set(taken)) == len(taken)
-    sizes = {len(place.cores) for place in found}
+    sizes = {len(slot.cores) for slot in found}
     assert sizes == {cores // runs * threads}
-    visible = [name for place in found for name in place.environment["CUDA_VISIBLE_DEVICES"].split(",")]
+    visible = [name for slot in found for name in slot.environment["CUDA_VISIBLE_DEVICES"].split(",")]
     assert sorted(visible, key=int) == list(devices.ids)
-    assert all(place.threads >= 1 for place in found)
+    assert all(slot.threads >= 1 for slot in found)
 
 
 @pytest.mark.parametrize(
@@ -51,28 +51,28 @@ def test_no_two_runs_share_a_core_or_an_accelerator(runs: int, processes: int, c
 )
 @pytest.mark.usefixtures("twelve")
 def test_cores_are_shared_among_runs(runs: int | None, processes: int, count: int, threads: int) -> None:
-    found = local_places(runs, processes, Devices())
-    assert (len(found), {place.threads for place in found}) == (count, {threads})
-    assert all(not place.environment for place in found)
-    assert [place.threads for place in local_places(None, 1, Devices(), most=1)] == [12], "a study of one run"
+    found = local_slots(runs, processes, Devices())
+    assert (len(found), {slot.threads for slot in found}) == (count, {threads})
+    assert all(not slot.environment for slot in found)
+    assert [slot.threads for slot in local_slots(None, 1, Devices(), most=1)] == [12], "a study of one run"
 
 
 @pytest.mark.usefixtures("twelve")
 def test_a_control_group_may_give_less_time_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "cpu_quota", lambda: 1.5)
-    (place,) = local_places(None, 1, Devices())
-    assert place.threads == 1
+    monkeypatch.setattr(run_slots, "cpu_quota", lambda: 1.5)
+    (slot,) = local_slots(None, 1, Devices())
+    assert slot.threads == 1
 
 
 @pytest.mark.usefixtures("twelve")
 def test_each_process_has_an_accelerator_and_more_runs_are_refused() -> None:
-    assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in local_places(None, 1, FOUR)] == list("0123")
-    assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in local_places(None, 2, FOUR)] == ["0,1", "2,3"]
-    assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in local_places(3, 1, FOUR)] == ["0", "1", "2"]
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in local_slots(None, 1, FOUR)] == list("0123")
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in local_slots(None, 2, FOUR)] == ["0,1", "2,3"]
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in local_slots(3, 1, FOUR)] == ["0", "1", "2"]
     with pytest.raises(InputError, match=r"--jobs \(5\) is more than the 4 runs that the 4 accelerators of this mach"):
-        local_places(5, 1, FOUR)
+        local_slots(5, 1, FOUR)
     with pytest.raises(InputError, match="a run of 8 processes needs an accelerator for each, and this machine has 4"):
-        local_places(None, 8, FOUR)
+        local_slots(None, 8, FOUR)
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_each_process_has_an_accelerator_and_more_runs_are_refused() -> None:
 def test_accelerators_have_the_names_of_the_environment(
     kind: str, environ: dict[str, str], variable: str, ids: tuple[str, ...]
 ) -> None:
-    assert named(kind, 2, environ) == Devices(variable, ids)
+    assert named_devices(kind, 2, environ) == Devices(variable, ids)
 
 
 def test_hardware_threads_of_a_core_stay_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "cores_allowed", lambda: [0, 1, 2, 4, 5])
+    monkeypatch.setattr(run_slots, "cores_allowed", lambda: [0, 1, 2, 4, 5])
     for number, siblings in {0: "0,4", 1: "1,5", 2: "2,6", 4: "0,4", 5: "1,5"}.items():
         folder = tmp_path / f"cpu{number}" / "topology"
         folder.mkdir(parents=True)
@@ -103,11 +103,11 @@ def test_hardware_threads_of_a_core_stay_together(tmp_path: Path, monkeypatch: p
 
 def test_a_child_is_bound_from_its_first_instruction_on_and_its_parent_stays_free() -> None:
     before = os.sched_getaffinity(0)
-    place = Place(1, (min(before),), {"CUDA_VISIBLE_DEVICES": "7"})
+    slot = Slot(1, (min(before),), {"CUDA_VISIBLE_DEVICES": "7"})
     program = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['CUDA_VISIBLE_DEVICES'])"
-    with place.held():
+    with slot.held():
         child = subprocess.Popen(
-            [sys.executable, "-c", program], env=own_environment(os.environ, place), stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", program], env=own_environment(os.environ, slot), stdout=subprocess.PIPE, text=True
         )
     assert os.sched_getaffinity(0) == before
     assert child.communicate(timeout=60)[0].strip() == f"[{min(before)}] 7"
@@ -135,4 +135,4 @@ def test_a_job_that_sees_fewer_accelerators_than_it_asked_for_ends(monkeypatch: 
     packed = execute.PackedRuns({"b4-sgd-x1-seed1": ("cosmoflow",)}, side_by_side=2, gpus=1)
     monkeypatch.setattr(execute, "find_devices", lambda: Devices("CUDA_VISIBLE_DEVICES", ("0",)))
     with pytest.raises(InputError, match=r"the job sees 1 accelerators instead of 2 \(2 runs x 1\)"):
-        execute.places_of(packed)
+        execute.slots_of(packed)

@@ -1,4 +1,4 @@
-"""The places of runs side by side: the cores and accelerators of a node, or the nodes, that each run has to itself."""
+"""The slots of runs side by side: the cores and accelerators of a node, or the nodes, that each run has to itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Devices:
 
 
 @dataclass(frozen=True)
-class Place:
+class Slot:
     """What one of several runs side by side has to itself."""
 
     threads: int = 1
@@ -67,10 +67,10 @@ def find_devices(environ: Mapping[str, str] = os.environ) -> Devices:
     if found is None:
         return Devices()
     kind = "rocm" if torch.version.hip else found.type
-    return named(kind, torch.accelerator.device_count(), environ)
+    return named_devices(kind, torch.accelerator.device_count(), environ)
 
 
-def named(kind: str, count: int, environ: Mapping[str, str]) -> Devices:
+def named_devices(kind: str, count: int, environ: Mapping[str, str]) -> Devices:
     """``count`` accelerators by the names that the environment has for them, otherwise by their numbers."""
     variables = VISIBLE.get(kind, ("",))
     variable = next((each for each in variables if environ.get(each)), variables[-1])
@@ -78,8 +78,8 @@ def named(kind: str, count: int, environ: Mapping[str, str]) -> Devices:
     return Devices(variable, listed[:count] if len(listed) >= count else tuple(map(str, range(count))))
 
 
-def local_places(runs: int | None, processes: int, devices: Devices, most: int = sys.maxsize) -> list[Place]:
-    """Places for ``runs`` runs of ``processes`` each on this machine; ``None``: as many as fit, but at most ``most``.
+def local_slots(runs: int | None, processes: int, devices: Devices, most: int = sys.maxsize) -> list[Slot]:
+    """Slots for ``runs`` runs of ``processes`` each on this machine; ``None``: as many as fit, but at most ``most``.
 
     With accelerators each process has one to itself, and more runs than the accelerators allow raise ``InputError``.
     Without accelerators, two cores per run are usual, and runs share cores if there are more runs than cores.
@@ -101,19 +101,19 @@ def local_places(runs: int | None, processes: int, devices: Devices, most: int =
         runs = min(fits, most) if runs is None else runs
     elif runs is None:
         runs = max(1, min(most, usable_cores(blocks) // max(USUAL_CORES, processes)))
-    return divided(runs, processes, blocks, devices, processes if devices.ids else 0)
+    return equal_slots(runs, processes, blocks, devices, processes if devices.ids else 0)
 
 
-def divided(runs: int, processes: int, blocks: Sequence[Sequence[int]], devices: Devices, gpus: int) -> list[Place]:
+def equal_slots(runs: int, processes: int, blocks: Sequence[Sequence[int]], devices: Devices, gpus: int) -> list[Slot]:
     """Divide the physical cores (each with its hardware threads) and the accelerators, ``gpus`` per run, equally."""
     share = len(blocks) // runs
     threads = max(1, usable_cores(blocks) // (runs * processes))
-    places = []
+    slots = []
     for number in range(runs):
         own = blocks[number * share : (number + 1) * share]
         visible = {devices.variable: ",".join(devices.ids[number * gpus : (number + 1) * gpus])}
-        places.append(Place(threads, tuple(core for block in own for core in block), visible if gpus else {}))
-    return places
+        slots.append(Slot(threads, tuple(core for block in own for core in block), visible if gpus else {}))
+    return slots
 
 
 def usable_cores(blocks: Sequence[Sequence[int]]) -> int:

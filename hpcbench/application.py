@@ -87,13 +87,13 @@ class Application:
     def presets(self) -> dict[str, Path]:
         """Preset names with their files, smallest first if they have the usual names or end in numbers."""
         usual = ["smoke", "laptop", "study", "node", "mlperf"]
-        found = {path.stem: path for path in (self.folder() / "configs").glob("*.yaml")}
+        paths = {path.stem: path for path in (self.folder() / "configs").glob("*.yaml")}
 
         def place(name: str) -> tuple[int, list[tuple[int, str]]]:
             words = [(int(word), "") if word.isdigit() else (-1, word) for word in name.split("-")]
             return usual.index(name) if name in usual else len(usual), words
 
-        return {name: found[name] for name in sorted(found, key=place)}
+        return {name: paths[name] for name in sorted(paths, key=place)}
 
 
 def applications() -> dict[str, Application]:

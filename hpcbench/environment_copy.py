@@ -129,8 +129,8 @@ def look_for_extras(source: Path) -> Extras:
 
 def entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
     """Files and links below ``folder``, except hidden ones."""
-    with os.scandir(folder) as found:
-        for entry in found:
+    with os.scandir(folder) as listing:
+        for entry in listing:
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):

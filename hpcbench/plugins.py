@@ -36,12 +36,12 @@ def registered(group: str) -> list[EntryPoint]:
 @lru_cache(maxsize=1)
 def _all_entry_points(path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
     """The entry points of all groups, read once, since this opens a file of each package on ``sys.path``."""
-    found: dict[str, dict[tuple[str, str], EntryPoint]] = {}
+    points_by_group: dict[str, dict[tuple[str, str], EntryPoint]] = {}
     everything = entry_points()
     for group in THINGS:
         for point in everything.select(group=group):
-            found.setdefault(group, {}).setdefault((point.name, point.value), point)
-    return {group: [points[key] for key in sorted(points)] for group, points in found.items()}
+            points_by_group.setdefault(group, {}).setdefault((point.name, point.value), point)
+    return {group: [points[key] for key in sorted(points)] for group, points in points_by_group.items()}
 
 
 def names(group: str) -> list[str]:
@@ -69,15 +69,15 @@ def find(group: str, name: str, built_in: Collection[str] = ()) -> EntryPoint | 
 def load(point: EntryPoint, kind: type | None = None) -> Any:
     """The object that an entry point names. Raises ``InputError`` if the import fails, or if it is not a ``kind``."""
     try:
-        found = point.load()
+        loaded = point.load()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"{words(point)} cannot be imported ({reason}); mend or uninstall its package") from error
-    if kind is not None and not isinstance(found, kind):
+    if kind is not None and not isinstance(loaded, kind):
         raise InputError(
-            f"{words(point)} must be a {kind.__name__}, and is a {type(found).__name__}; mend or uninstall its package"
+            f"{words(point)} must be a {kind.__name__}, and is a {type(loaded).__name__}; mend or uninstall its package"
         )
-    return found
+    return loaded
 
 
 def package_folder(point: EntryPoint) -> Path:

@@ -30,9 +30,9 @@ def suggest(wrong: str, known: Sequence[str], every: str = "", prefix: str = "")
 def suggest_by_title(wrong: str, titles: Mapping[str, str]) -> str:
     """A hint for an unknown name, from titles by name: those with it as a word in their title, else as ``suggest``."""
     word = re.compile(rf"(?<!\w){re.escape(wrong[:LONGEST_NAME])}(?!\w)", re.IGNORECASE)
-    found = [name for name, title in titles.items() if wrong and word.search(title)]
-    if len(found) == 1:
-        return f"did you mean '{found[0]}', which is {titles[found[0]]}?"
-    if found:
-        return f"{wrong} is in the title of {', '.join(found)}"
+    names = [name for name, title in titles.items() if wrong and word.search(title)]
+    if len(names) == 1:
+        return f"did you mean '{names[0]}', which is {titles[names[0]]}?"
+    if names:
+        return f"{wrong} is in the title of {', '.join(names)}"
     return suggest(wrong, list(titles))

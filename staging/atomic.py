@@ -62,10 +62,10 @@ def take_name(part: Path, path: Path) -> None:
 
 def make_folder(path: Path) -> None:
     """Make a folder and the missing folders above it so that they survive a crash of the machine."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        sync_folder(each.parent)
+    for folder in missing:
+        sync_folder(folder.parent)
 
 
 def sync_folder(path: Path) -> None:

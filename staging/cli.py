@@ -122,10 +122,10 @@ def stage_and_report(
             raise  # with several ranks, the one that reports it names the node
         raise InputError(f"{node}: {error}") from None
     if world.place.rank == 0:
-        found = report.as_dict()
+        figures = report.as_dict()
         if args.report is not None:
-            write_json(args.report, found)
-        on_report(found)
+            write_json(args.report, figures)
+        on_report(figures)
         print(report.table())
     return 0
 
@@ -141,10 +141,10 @@ def probe_and_report(args: argparse.Namespace, world: World) -> None:
         print(ceilings.table(), flush=True)
 
 
-def write_json(path: Path, found: dict[str, Any]) -> None:
+def write_json(path: Path, figures: dict[str, Any]) -> None:
     """Write a report into a new file."""
     with path.open("x") as file:
-        json.dump(found, file, indent=1)
+        json.dump(figures, file, indent=1)
 
 
 def plan_only(args: argparse.Namespace, world: World) -> int:
@@ -182,12 +182,12 @@ def verify_only(args: argparse.Namespace, world: World) -> int:
 
     place = world.place
     destination = together(world, lambda: expand(args.verify_only, place.node_name, place.rank, os.environ))
-    found = verify(destination, args.threads, world)
+    verification = verify(destination, args.threads, world)
     if place.rank == 0:
         if args.report is not None:
-            write_json(args.report, found.as_dict())
-        print(found.table())
-    return 0 if found.is_good else 2
+            write_json(args.report, verification.as_dict())
+        print(verification.table())
+    return 0 if verification.is_good else 2
 
 
 def clean(template: str, world: World) -> int:
@@ -204,8 +204,8 @@ def clean(template: str, world: World) -> int:
         destination = expand(template, place.node_name, place.rank, os.environ)
         return (destination, remove(destination)) if place.local_rank == 0 else None
 
-    found = [each for each in world.all_gather(together(world, remove_here)) if each is not None]
-    for destination, cleaned in found if place.rank == 0 else ():
+    removals = [removal for removal in world.all_gather(together(world, remove_here)) if removal is not None]
+    for destination, cleaned in removals if place.rank == 0 else ():
         print(f"{destination}: removed {cleaned.files} files, {human(cleaned.bytes)}")
         lost = cleaned.keeps_books == "lost"
         why = "which the manifest does not name any more" if lost else "which is not as staging put it there"
@@ -213,4 +213,4 @@ def clean(template: str, world: World) -> int:
             print_line(f"left {one_line(name)}, {why}")
         if cleaned.keeps_books:
             print_line(f"{destination}: {LOST if lost else UNFINISHED}")
-    return 2 if any(cleaned.keeps_books for _, cleaned in found) else 0
+    return 2 if any(cleaned.keeps_books for _, cleaned in removals) else 0

@@ -57,9 +57,9 @@ def refuse_landed_collisions(options: StageOptions, plan: Plan, destination: Pat
     if all(map(landed, plan.listing.names)):
         return
     is_first = world.place.local_rank == 0
-    own = together(world, lambda: claims(options, plan.listing, Manifest(destination)) if is_first else [])
+    own_claims = together(world, lambda: claims(options, plan.listing, Manifest(destination)) if is_first else [])
     is_sharded = bool((plan.home >= 0).any())
-    everywhere = world.all_gather(own) if is_sharded else [own]
+    everywhere = world.all_gather(own_claims) if is_sharded else [own_claims]
 
     def judge() -> None:
         if is_first:
@@ -79,10 +79,10 @@ def claims(options: StageOptions, listing: Listing, manifest: Manifest) -> list[
     return [(claim.name, claim.source) for claim in made if claim.is_of(*as_now[claim.source])]
 
 
-def refuse_shared_names(options: StageOptions, listing: Listing, manifest: Manifest, found: Iterable[Made]) -> None:
-    """Raise ``DataError`` if an entry of ``found`` became a file that another entry became, too."""
+def refuse_shared_names(options: StageOptions, listing: Listing, manifest: Manifest, made: Iterable[Made]) -> None:
+    """Raise ``DataError`` if an entry of ``made`` became a file that another entry became, too."""
     sources = known_sources(options, listing)
-    twice = [(name, entry, other) for name, entry in found if (other := sources.setdefault(name, entry)) != entry]
+    twice = [(name, entry, other) for name, entry in made if (other := sources.setdefault(name, entry)) != entry]
     if twice:
         records = manifest.records()
         manifest.doubt([records[name] for name in sorted({name for name, *_ in twice}) if name in records])

@@ -63,11 +63,11 @@ def coming(destination: Path, names: Collection[str]) -> Iterator[None]:
 
 def expected_files(folder: Path) -> list[Path] | None:
     """Within ``coming``, the files that will be below ``folder``; ``None`` for a folder elsewhere."""
-    found = _COMING.get()
-    if found is None or not folder.is_relative_to(found[0]):
+    incoming = _COMING.get()
+    if incoming is None or not folder.is_relative_to(incoming[0]):
         return None
-    prefix = "" if folder == found[0] else folder.relative_to(found[0]).as_posix() + "/"
-    return [found[0] / name for name in found[1] if name.startswith(prefix)]
+    prefix = "" if folder == incoming[0] else folder.relative_to(incoming[0]).as_posix() + "/"
+    return [incoming[0] / name for name in incoming[1] if name.startswith(prefix)]
 
 
 @contextmanager

@@ -80,8 +80,8 @@ class FirstReads:
         seen = self._seen[landed.first + first : landed.first + stop]
         if seen.all():
             return None
-        if (found := os.fstat(file).st_size) != landed.size:
-            raise self._differs(path, f"has {found} bytes where {landed.size} landed")
+        if (actual_size := os.fstat(file).st_size) != landed.size:
+            raise self._differs(path, f"has {actual_size} bytes where {landed.size} landed")
         begin, end = first * BLOCK_BYTES, landed.size if stop == landed.count else stop * BLOCK_BYTES
         crc, left = checksum(file, begin, offset, landed.before(first)), size
 
@@ -150,8 +150,8 @@ def words_again(destination: Path) -> list[str]:
 
     Manifest values of a type that staging does not write are left out.
     """
-    found = read_header(manifest_path(destination)).get("identity")
-    identity = found if isinstance(found, dict) else {}
+    recorded = read_header(manifest_path(destination)).get("identity")
+    identity = recorded if isinstance(recorded, dict) else {}
     source, seed, transform = identity.get("source"), identity.get("seed"), identity.get("transform")
     words = [source if isinstance(source, str) else "SOURCE", str(destination)]
     if identity.get("placement") == "shard":
@@ -176,12 +176,12 @@ def last_selection(destination: Path) -> list[str]:
 
 def checksum(file: int, start: int, stop: int, before: int) -> int:
     """CRC32C of the open ``file`` up to byte ``stop`` or its end; ``before`` is that of the bytes up to ``start``."""
-    found = before
+    crc = before
     buffer = memoryview(bytearray(min(BLOCK_BYTES, max(stop - start, 0))))
     while start < stop:
         count = os.preadv(file, [buffer[: stop - start]], start)
         if not count:
             break
-        found = crc32c(buffer[:count], found)
+        crc = crc32c(buffer[:count], crc)
         start += count
-    return found
+    return crc

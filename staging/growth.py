@@ -17,8 +17,8 @@ def count_growth(prepared: Prepared) -> None:
     """
     options, place, names = prepared.options, prepared.world.place, prepared.listing.names
     taken: dict[int, int] = {}
-    for found in prepared.world.all_gather(prepared.source.sparse):
-        taken |= found
+    for taken_of_rank in prepared.world.all_gather(prepared.source.sparse):
+        taken |= taken_of_rank
     entries = sorted(entry for entry in taken if prepared.wanted[entry])
     if options.transform and entries:
         is_plain = matcher(options.plain, options.transform) if options.plain else lambda name: None

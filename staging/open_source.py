@@ -51,8 +51,8 @@ def open_source(options: StageOptions, world: World, counters: Counters, names: 
 def destinations(options: StageOptions, world: World) -> set[Path]:
     """The destinations of all ranks; collective."""
     place = world.place
-    own = together(world, lambda: expand(options.destination, place.node_name, place.rank, os.environ))
-    return set(world.all_gather(own))
+    destination = together(world, lambda: expand(options.destination, place.node_name, place.rank, os.environ))
+    return set(world.all_gather(destination))
 
 
 def refuse_absent(root: Path) -> None:
@@ -83,11 +83,11 @@ def indexed(index: Path, selection: Selection, names: Sequence[str] | None, worl
 def only(listing: Listing, names: Sequence[str], index: Path) -> Listing:
     """The entries of ``names``. Raises ``InputError`` if the index lacks one."""
     wanted = set(names)
-    kept = np.flatnonzero(np.fromiter((name in wanted for name in listing.names), bool, len(listing)))
-    if len(kept) < len(wanted):
+    entries = np.flatnonzero(np.fromiter((name in wanted for name in listing.names), bool, len(listing)))
+    if len(entries) < len(wanted):
         absent = min(wanted - set(listing.names))
         raise InputError(f"{index} does not list {absent}; make the index again with `hpcbench data index`")
-    return listing.take(kept)
+    return listing.take(entries)
 
 
 def rows_of(options: StageOptions, selection: Selection) -> Source:

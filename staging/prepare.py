@@ -313,18 +313,18 @@ def outputs_of(names: Names, sizes: NDArray[np.int64], make_sink: SinkMaker, blo
 def identity(prepared: Prepared) -> dict[str, Any]:
     """What the destination of this node is for; a staging of another identity is refused there."""
     options, plan = prepared.options, prepared.plan
-    found: dict[str, Any] = {
+    node_identity: dict[str, Any] = {
         "source": os.path.realpath(options.source), "placement": options.placement, "transform": options.transform,
     }  # fmt: skip
     if options.plain:
-        found["plain"] = list(options.plain)
+        node_identity["plain"] = list(options.plain)
     if options.placement == "shard":
-        found |= {"node": prepared.world.place.node, "nodes": plan.nodes, "seed": options.seed}
+        node_identity |= {"node": prepared.world.place.node, "nodes": plan.nodes, "seed": options.seed}
         if options.contiguous:
-            found["contiguous"] = True
+            node_identity["contiguous"] = True
         if options.replicate_also:
-            found["replicate_also"] = list(options.replicate_also)
-    return found
+            node_identity["replicate_also"] = list(options.replicate_also)
+    return node_identity
 
 
 def settled(options: StageOptions) -> StageOptions:

@@ -63,9 +63,11 @@ def look(plan: Plan, world: World, destination: Path, options: StageOptions, bad
         changed = records.changed(plan.listing, entries, as_they_are=as_they_are) if options.update else 0
         return np.packbits(present), changed
 
-    own, changed = together(world, here)
-    found = world.all_gather((place.node, own))
-    present_on = {node: np.unpackbits(bits, count=number).astype(bool) for node, bits in found if bits is not None}
+    packed, changed = together(world, here)
+    packed_by_node = world.all_gather((place.node, packed))
+    present_on = {
+        node: np.unpackbits(bits, count=number).astype(bool) for node, bits in packed_by_node if bits is not None
+    }
     moving = np.zeros(number, np.bool_)
     for node in range(plan.nodes):
         lacking = np.zeros(number, np.bool_)

@@ -148,13 +148,15 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
 
 def draw(options: StageOptions, shuffle: int, world: World, destination: Path) -> Moves:
     """Decide on the first rank what goes where; collective. Raises ``InputError`` on all ranks."""
-    found = world.all_gather((world.place.node, together(world, lambda: sharded(options, world.place, destination))))
+    files_by_rank = world.all_gather(
+        (world.place.node, together(world, lambda: sharded(options, world.place, destination)))
+    )
 
     def first_draws() -> Moves | None:
         if world.place.rank != 0:
             return None
         # sent by the ranks of this job, which pickle all objects that they send
-        on_node = {node: pickle.loads(files) for node, files in found if files is not None}  # noqa: S301
+        on_node = {node: pickle.loads(files) for node, files in files_by_rank if files is not None}  # noqa: S301
         return drawn(on_node, options, shuffle, destination)
 
     moves = world.broadcast(together(world, first_draws))
@@ -164,8 +166,8 @@ def draw(options: StageOptions, shuffle: int, world: World, destination: Path) -
 
 def drawn(on_node: dict[int, list[Landed]], options: StageOptions, shuffle: int, destination: Path) -> Moves:
     """The files whose home is not the node that has them. Raises ``DataError`` if a file is on two nodes."""
-    found = ((file, node) for node, files in on_node.items() for file in files)
-    rows = sorted(found, key=lambda row: os.fsencode(row[0].name))
+    files_on_nodes = ((file, node) for node, files in on_node.items() for file in files)
+    rows = sorted(files_on_nodes, key=lambda row: os.fsencode(row[0].name))
     if (twice := next((a for (a, _), (b, _) in pairwise(rows) if a.name == b.name), None)) is not None:
         raise DataError(destination / twice.name, "is on two nodes", "stage again, which mends that")
     home_of = homes_of([file for file, _ in rows], len(on_node), options, shuffle)
@@ -256,7 +258,7 @@ def move(options: StageOptions, moves: Moves, world: World, folder: DestinationF
     plan = with_lanes(moves.listing, ranks_per_node(places), moves.home, whole, moves.present, never)
     if place.local_rank >= plan.lanes or not len(plan.listing):
         return Counters()
-    ranks = {each.node: each.rank for each in places if each.local_rank == place.local_rank}
+    ranks = {peer.node: peer.rank for peer in places if peer.local_rank == place.local_rank}
     entries = np.flatnonzero(plan.lane == place.local_rank)
     lane = Lane(world, plan, [ranks[node] for node in range(plan.nodes)], entries, options.piece_bytes)
     every = np.ones(len(plan.listing), np.bool_)

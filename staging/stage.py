@@ -222,9 +222,9 @@ class Staging:
         place, slices = self.world.place, self.prepared.plan.slices
         mine = self.prepared.wanted[slices.entry] & (self.prepared.plan.lane == place.local_rank)
         settled = np.unique(slices.entry[slices.is_cut & self.prepared.wanted[slices.entry]])
-        own = int(np.count_nonzero(mine & ~slices.is_cut)) + (len(settled) if place.local_rank == 0 else 0)
+        file_count = int(np.count_nonzero(mine & ~slices.is_cut)) + (len(settled) if place.local_rank == 0 else 0)
         label = f"stage to {self.prepared.destination}" + (f", rank 0 of {place.size}" if place.size > 1 else "")
-        return Progress(own, label, "files", enabled=place.rank == 0 and not self.quiet)
+        return Progress(file_count, label, "files", enabled=place.rank == 0 and not self.quiet)
 
     def move(self, landings: Landings) -> None:
         """Do this rank's part of the move; collective."""
@@ -304,7 +304,7 @@ class Staging:
     def repairs(self) -> tuple[list[BadFile], list[BadFile]]:
         """The bad files of this node that came again, and those that stay."""
         prepared, here = self.prepared, self.world.place.node_name
-        bad, lost = ([file for node, file in each if node == here] for each in (prepared.bad, prepared.lost))
+        bad, lost = ([file for node, file in files if node == here] for files in (prepared.bad, prepared.lost))
         return brought_again(prepared.destination, bad, lost)
 
     def verify(self) -> None:
@@ -332,7 +332,7 @@ class Staging:
         self.timer.stop()
         phases = self.timer.summary()
         seconds = phases.pop("wall")
-        own = RankReport(
+        rank_report = RankReport(
             node=place.node_name, rank=place.rank, counters=self.counters, phases_s=phases, seconds=seconds,
             cache=cache_state(before, after, self.counters.bytes_read, filesystem_type(options.source)),
             tier=storage(self.prepared.destination).tier, threads=options.threads, way=self.way,
@@ -344,5 +344,5 @@ class Staging:
             source=str(options.source), destination=options.destination, placement=options.placement,
             path=options.path, transform=options.transform, verify=options.verify, flushed=True,
             repaired=[{"node": node, **asdict(file)} for part in everywhere for node, file in part],
-            ranks=self.world.all_gather(own),
+            ranks=self.world.all_gather(rank_report),
         )  # fmt: skip

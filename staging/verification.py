@@ -68,8 +68,10 @@ class Verification:
         """How much was read again, and what to do."""
         total = self.total
         rate = human(total.bytes / max(self.seconds, 1e-9))
-        found = f"{len(total.bad)} of {total.files} files are bad" if total.bad else f"all {total.files} files are good"
-        lines = [f"{found}; {human(total.bytes)} read again in {self.seconds:.2f} s, {rate}/s"]
+        verdict = (
+            f"{len(total.bad)} of {total.files} files are bad" if total.bad else f"all {total.files} files are good"
+        )
+        lines = [f"{verdict}; {human(total.bytes)} read again in {self.seconds:.2f} s, {rate}/s"]
         if total.unchecked:
             lines.append(unchecked_line(total.unchecked))
         lines += [
@@ -104,15 +106,15 @@ def verify(destination: Path, threads: int, world: World, *, quiet: bool = False
     """
     began, place = time.perf_counter(), world.place
     destination = Path(os.path.realpath(destination))  # somebody may redirect a link meanwhile
-    own = together(world, lambda: read_share(destination, threads, place, quiet))
-    found = world.all_gather((place.node_name, str(destination), own, time.perf_counter() - began))
+    share = together(world, lambda: read_share(destination, threads, place, quiet))
+    shares = world.all_gather((place.node_name, str(destination), share, time.perf_counter() - began))
     done = world.all_gather(together(world, lambda: place.local_rank != 0 or Journal(destination).is_done()))
     parts: dict[tuple[str, str], list[Verified]] = {}
-    incomplete = {found[rank][:2] for rank, is_done in enumerate(done) if not is_done}
-    for node, where, part, _ in found:
+    incomplete = {shares[rank][:2] for rank, is_done in enumerate(done) if not is_done}
+    for node, where, part, _ in shares:
         parts.setdefault((node, where), []).append(part)
     nodes = (NodeVerified(*key, key not in incomplete, in_all(several)) for key, several in parts.items())
-    return Verification(tuple(nodes), max(seconds for *_, seconds in found))
+    return Verification(tuple(nodes), max(seconds for *_, seconds in shares))
 
 
 def damaged(
@@ -127,15 +129,15 @@ def damaged(
     def look() -> Verified:
         return read_share(destination, threads, place, quiet) if has_manifest(destination) else Verified()
 
-    found = world.all_gather((place.node_name, together(world, look)))
-    bad = sorted((node, file) for node, verified in found for file in verified.bad)
-    return bad, sum(verified.unchecked for _, verified in found)
+    verified_by_rank = world.all_gather((place.node_name, together(world, look)))
+    bad = sorted((node, file) for node, verified in verified_by_rank for file in verified.bad)
+    return bad, sum(verified.unchecked for _, verified in verified_by_rank)
 
 
 def read_share(destination: Path, threads: int, place: Place, quiet: bool) -> Verified:
     """Read this rank's share of its node's files again."""
     number = len(load_records(destination))
-    own = len(range(place.local_rank, number, place.local_size))
+    file_count = len(range(place.local_rank, number, place.local_size))
     label = f"verify {destination}" + (f", rank 0 of {place.size}" if place.size > 1 else "")
-    with Progress(own, label, "files", enabled=place.rank == 0 and not quiet) as progress:
+    with Progress(file_count, label, "files", enabled=place.rank == 0 and not quiet) as progress:
         return reread(destination, threads, progress, place.local_rank, place.local_size)

@@ -40,8 +40,8 @@ def baselines(config: Config) -> dict[str, dict[str, float]]:
 def metrics(predicted: Array, labels: Array) -> dict[str, float]:
     """Mean absolute error over all labels, and of each label, in scaled units, named as the task reports them."""
     errors = np.abs(predicted - labels).mean(axis=0)
-    each = {f"mae_{name}": float(error) for name, error in zip(PARAMETERS, errors, strict=True)}
-    return {"mae": float(errors.mean())} | each
+    errors_by_label = {f"mae_{name}": float(error) for name, error in zip(PARAMETERS, errors, strict=True)}
+    return {"mae": float(errors.mean())} | errors_by_label
 
 
 def features_of_split(samples: CosmoFlowDataset) -> tuple[Array, Array]:
@@ -107,9 +107,9 @@ def fit_ridge(features: Array, labels: Array) -> Ridge:
     folds = np.arange(len(features)) % min(FOLDS, len(features))
     errors = np.zeros((len(PENALTIES), labels.shape[1]))
     for fold in range(folds.max() + 1) if len(features) > 1 else []:
-        kept = folds != fold
-        for row, fit in enumerate(_fits(features[kept], labels[kept])):
-            errors[row] += np.abs(fit.predict(features[~kept]) - labels[~kept]).sum(axis=0)
+        training = folds != fold
+        for row, fit in enumerate(_fits(features[training], labels[training])):
+            errors[row] += np.abs(fit.predict(features[~training]) - labels[~training]).sum(axis=0)
     fits = _fits(features, labels)
     best = errors.argmin(axis=0)
     weights = np.stack([fits[choice].weights[:, label] for label, choice in enumerate(best)], axis=1)

@@ -52,10 +52,10 @@ def recognize_file(path: Path) -> dict[str, Any] | None:
         form = {"format": "tfrecord", "compression": compression}
         return form | ({"sample_size": edge, "channels": CHANNELS} if len(raw) == 2 * CHANNELS * edge**3 else {})
     if path.name.endswith(SUFFIXES["hdf5"]):
-        found = describe(path)
-        if {"full", "unitPar"} <= found.keys():
+        datasets = describe(path)
+        if {"full", "unitPar"} <= datasets.keys():
             return {}
-        shape = found["x"][0] if {"x", "y"} <= found.keys() else ()
+        shape = datasets["x"][0] if {"x", "y"} <= datasets.keys() else ()
         return {"format": "hdf5", "sample_size": shape[1], "channels": shape[3]} if len(shape) == 4 else None
     if path.name.endswith(SUFFIXES["npy"]) and label_file(path).exists():
         shape = read_array(path, shape=(None, None, None, None), dtype=np.int16).shape
@@ -83,12 +83,12 @@ def _inspect_tfrecord(path: Path, compression: str) -> dict[str, str]:
 
 
 def _inspect_hdf5(path: Path) -> dict[str, str]:
-    found = describe(path)
-    facts = {"format": "HDF5"} | {key: f"{shape} {dtype}" for key, (shape, dtype) in sorted(found.items())}
+    datasets = describe(path)
+    facts = {"format": "HDF5"} | {key: f"{shape} {dtype}" for key, (shape, dtype) in sorted(datasets.items())}
     for counts_key, label_key, meaning in (("x", "y", "sample"), ("full", "unitPar", "universe")):
-        if label_key in found and len(found.get(counts_key, ((), ""))[0]) == 4:
+        if label_key in datasets and len(datasets.get(counts_key, ((), ""))[0]) == 4:
             facts["format"] = f"HDF5, {meaning}"
-            slabs = _slabs(path, counts_key, found[counts_key][0][0])
+            slabs = _slabs(path, counts_key, datasets[counts_key][0][0])
             return facts | _count_facts(slabs) | _label_facts(read_dataset(path, label_key, dtype_kind="f"))
     return facts
 

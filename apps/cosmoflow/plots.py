@@ -48,16 +48,16 @@ def figures(folder: Path) -> list[Figure]:
 
     Raises ``DataError`` for a damaged ``scores.npz`` or ``examples.npz``.
     """
-    found: list[Figure] = []
+    plots: list[Figure] = []
     if (folder / "scores.npz").exists():
         arrays = read_arrays(folder / "scores.npz", ("scores", "columns"))
         columns = {str(name): arrays["scores"][:, i] for i, name in enumerate(arrays["columns"])}
         if all(f"predicted_{name}" in columns and f"true_{name}" in columns for name in PARAMETERS):
-            found.append(predictions(columns))
+            plots.append(predictions(columns))
     if (folder / "examples.npz").exists():
         arrays = read_arrays(folder / "examples.npz", ("slice",))
-        found.append(slices(arrays["slice"], _configuration(folder)))
-    return found
+        plots.append(slices(arrays["slice"], _configuration(folder)))
+    return plots
 
 
 @style.styled

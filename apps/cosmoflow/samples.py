@@ -123,8 +123,8 @@ def _read_tfrecord(path: Path, data: CosmoFlowData, shape: tuple[int, ...]) -> t
             "set data.sample_size and data.channels to the file's",
         )
     if not isinstance(label, np.ndarray) or label.dtype != np.float32 or label.shape != (len(PARAMETERS),):
-        found = f"{label.dtype} {label.shape}" if isinstance(label, np.ndarray) else f"{len(label)} strings of bytes"
-        raise DataError(path, f"feature 'y' is {found} where float32 (4,) is expected", "check data.root")
+        stored = f"{label.dtype} {label.shape}" if isinstance(label, np.ndarray) else f"{len(label)} strings of bytes"
+        raise DataError(path, f"feature 'y' is {stored} where float32 (4,) is expected", "check data.root")
     counts = np.frombuffer(raw[0], "<i2").astype(np.int16, copy=False).reshape(shape)
     return np.require(counts, requirements="W"), np.require(checked_label(path, label), requirements="W")
 
@@ -137,6 +137,6 @@ def read_features(path: Path, compression: Any, most: int = MOST_BYTES) -> dict[
     features = decode_example(read_record(path, compression, most), path)
     for name in ("x", "y"):
         if name not in features:
-            found = ", ".join(f"'{key}'" for key in sorted(features)) or "none"
-            raise DataError(path, f"has no feature '{name}', it has {found}", "check that it is a CosmoFlow TFRecord")
+            names = ", ".join(f"'{key}'" for key in sorted(features)) or "none"
+            raise DataError(path, f"has no feature '{name}', it has {names}", "check that it is a CosmoFlow TFRecord")
     return features

@@ -133,8 +133,8 @@ def read_fields(
     if path.suffix == ".npy":
         fields = read_array(path, shape=shape, dtype=np.float32, selection=part or None)
     else:
-        found = read_dataset(path, "climate/data", shape=shape, dtype_kind="f", selection=part or None)
-        fields = found.astype(np.float32, copy=False)
+        raw_fields = read_dataset(path, "climate/data", shape=shape, dtype_kind="f", selection=part or None)
+        fields = raw_fields.astype(np.float32, copy=False)
     if config.channels != list(range(len(CHANNELS))):
         fields = fields[..., config.channels]
     # A sum shows at once whether anything is not finite; only then is it located.
@@ -189,16 +189,16 @@ def inspect_file(path: Path) -> dict[str, str]:
         fields = read_array(path, shape=(None, None, len(CHANNELS)), dtype=np.float32)
         return {"data": f"{fields.shape} {fields.dtype}"} | _field_lines(fields)
     shapes = describe(path)
-    found = {key: f"{shape} {dtype}" for key, (shape, dtype) in shapes.items()}
+    lines = {key: f"{shape} {dtype}" for key, (shape, dtype) in shapes.items()}
     if "climate/data" in shapes:
-        found |= _field_lines(read_dataset(path, "climate/data", shape=(None, None, len(CHANNELS)), dtype_kind="f"))
+        lines |= _field_lines(read_dataset(path, "climate/data", shape=(None, None, len(CHANNELS)), dtype_kind="f"))
     if "climate/labels_0" in shapes:
-        found |= _class_lines(read_dataset(path, "climate/labels_0", shape=(None, None), dtype_kind="fiu"))
+        lines |= _class_lines(read_dataset(path, "climate/labels_0", shape=(None, None), dtype_kind="fiu"))
     if "climate/minval" in shapes:
         statistics = load_statistics(path.parent)
         for name, low, high in zip(CHANNELS, statistics.minimum, statistics.maximum, strict=True):
-            found[name] = f"{low:.4g} to {high:.4g}"
-    return found
+            lines[name] = f"{low:.4g} to {high:.4g}"
+    return lines
 
 
 def _field_lines(fields: npt.NDArray[Any]) -> dict[str, str]:
@@ -227,8 +227,8 @@ def recognize_file(path: Path) -> dict[str, Any] | None:
     if path.suffix == ".npy" and files_of_sample(path)[1].exists():
         shape = read_array(path, shape=(None, None, len(CHANNELS)), dtype=np.float32).shape
         return {"format": "npy", "height": shape[0], "width": shape[1]}
-    found = describe(path) if path.suffix == ".h5" else {}
-    shape = found["climate/data"][0] if {"climate/data", "climate/labels_0"} <= found.keys() else ()
+    datasets = describe(path) if path.suffix == ".h5" else {}
+    shape = datasets["climate/data"][0] if {"climate/data", "climate/labels_0"} <= datasets.keys() else ()
     return {"format": "hdf5", "height": shape[0], "width": shape[1]} if shape[2:] == (len(CHANNELS),) else None
 
 

@@ -49,12 +49,12 @@ NOTES = (
 
 def figures(folder: Path) -> list[Figure]:
     """Return the figures that can be made from the run folder ``folder``. Raises ``DataError`` for a damaged file."""
-    found: list[Figure] = []
+    plots: list[Figure] = []
     if (folder / "examples.npz").exists():
         drawn = maps(read_arrays(folder / "examples.npz", ("label", "prediction")))
-        found += [] if drawn is None else [drawn]
+        plots += [] if drawn is None else [drawn]
     overlap = class_overlap(read_summary(folder))
-    return found if overlap is None else [*found, overlap]
+    return plots if overlap is None else [*plots, overlap]
 
 
 FIELDS = {

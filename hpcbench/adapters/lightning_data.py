@@ -54,12 +54,12 @@ def data_module_split(make: Callable[[str], Any], config: RunConfig, split: str,
 def check_order(loader: DataLoader[Any], name: str) -> None:
     """Refuse a sampler that chooses among the samples. Raises ``InputError``."""
     batches = loader.batch_sampler
-    found = "" if batches is None or type(batches) is BatchSampler else type(batches).__name__
+    kind = "" if batches is None or type(batches) is BatchSampler else type(batches).__name__
     # A loader that was given a batch sampler has a sequential sampler beside it, which it does not use.
     sampler = getattr(batches, "sampler", loader.sampler)
-    if found := found or choice(sampler, len(loader.dataset)):  # type: ignore[arg-type]
+    if kind := kind or choice(sampler, len(loader.dataset)):  # type: ignore[arg-type]
         raise InputError(
-            f"{name} has a {found}, but the suite takes each sample once an epoch, in its own order; "
+            f"{name} has a {kind}, but the suite takes each sample once an epoch, in its own order; "
             "leave the sampler out, or choose the samples in the dataset"
         )
 

@@ -91,7 +91,7 @@ class LightningNetwork(nn.Module):
         """Move parameters as ``nn.Module`` does, and set ``device`` and ``dtype`` of LightningModules to match."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         first = next(self.module.parameters(), None)
-        for part in (each for each in self.module.modules() if first is not None and is_lightning(each)):
+        for part in (child for child in self.module.modules() if first is not None and is_lightning(child)):
             # Their own ``to`` does the same; calling it would move parameters a second time, which torch refuses for
             # parameters under a fake mode.
             part._device, part._dtype = first.device, first.dtype  # type: ignore[union-attr,assignment]
@@ -111,9 +111,10 @@ class LightningNetwork(nn.Module):
         for name in self.metrics:
             value = self.logged.values.get(name)
             if value is None:
-                found = ", ".join(self.logged.values) or "nothing"
+                logged_names = ", ".join(self.logged.values) or "nothing"
                 raise InputError(
-                    f"validation_step of {self.name} logs no '{name}' (it logs {found}); take one of these as --metric"
+                    f"validation_step of {self.name} logs no '{name}' (it logs {logged_names}); take one of these as "
+                    "--metric"
                 )
             if not isinstance(value, Tensor | int | float):
                 raise InputError(
@@ -255,7 +256,7 @@ def optimizers_of(module: Any) -> list[Optimizer]:
     if isinstance(made, tuple | list) and len(made) == 2 and all(isinstance(part, list | tuple) for part in made):
         made = made[0]
     several = made if isinstance(made, tuple | list) else [made]
-    return [each["optimizer"] if isinstance(each, Mapping) else each for each in several if each is not None]
+    return [entry["optimizer"] if isinstance(entry, Mapping) else entry for entry in several if entry is not None]
 
 
 def check_optimizers(optimizers: list[Optimizer], name: str) -> None:

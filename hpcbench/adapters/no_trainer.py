@@ -37,9 +37,9 @@ def overridden(module: Any, method: str) -> bool:
 
 def check_hooks(module: Any, hooks: Sequence[str]) -> None:
     """Refuse hooks that would change the training, but that the suite does not call. Raises ``InputError``."""
-    found = [name for name in hooks if overridden(module, name)]
-    if found:
+    defined = [name for name in hooks if overridden(module, name)]
+    if defined:
         raise InputError(
-            f"{type(module).__name__} defines {', '.join(found)}, which a run of the suite does not call; "
+            f"{type(module).__name__} defines {', '.join(defined)}, which a run of the suite does not call; "
             "move what it does into the step or the dataset"
         )

@@ -77,16 +77,16 @@ def pair(sample: Any, keys: Keys | None, what: str) -> tuple[Any, Any]:
         missing = [key for key in keys if key not in sample]
         if missing:
             raise InputError(f"{what} has no entry '{missing[0]}', but {names}; change the keys")
-        found = sample[keys[0]], sample[keys[1]]
+        parts = sample[keys[0]], sample[keys[1]]
     elif isinstance(sample, Sequence) and len(sample) == 2:
-        found = sample[0], sample[1]
+        parts = sample[0], sample[1]
     else:
         form = f"a {type(sample).__name__}" + (f" of {len(sample)}" if isinstance(sample, Sequence) else "")
         raise InputError(f"{what} is {form}, not a pair of inputs and targets; give pairs, or dicts with keys")
-    for value, name in zip(found, keys or ("inputs", "targets"), strict=True):
+    for value, name in zip(parts, keys or ("inputs", "targets"), strict=True):
         if not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
             raise InputError(f"'{name}' of {what} is a {type(value).__name__}, not a tensor; convert it in the dataset")
-    return found
+    return parts
 
 
 @contextmanager

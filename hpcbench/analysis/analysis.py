@@ -69,7 +69,7 @@ def analyze(records: Sequence[RunRecord], machines: Sequence[Machine], question:
     entries = of_application(entries_of_runs(records), question.application)
     rankings, against = rank_all(entries, where, question)
     applications = list(dict.fromkeys(entry.key[0] for entry in entries))
-    shown = [each for each in machines if question.machine is None or each.name != question.machine.name]
+    shown = [machine for machine in machines if question.machine is None or machine.name != question.machine.name]
     shown = [question.machine, *shown] if question.machine is not None else shown
     tiers = tier_rows(shown, entries, where)
     return Analysis(
@@ -91,15 +91,15 @@ def rank_all(
         bases, against = find_pairs(question.base, question.against, entries, where)
     chosen = {base.key: base for base in bases}
     keys = sorted({entry.key for entry in entries}, key=lambda key: (key[0], key[1] == "throughput"))
-    found = [rank(*key, [entry for entry in entries if entry.key == key], chosen.get(key)) for key in keys]
-    return [ranking for ranking in found if ranking is not None], against
+    rankings = [rank(*key, [entry for entry in entries if entry.key == key], chosen.get(key)) for key in keys]
+    return [ranking for ranking in rankings if ranking is not None], against
 
 
 def ran_on(entries: Sequence[EntryRuns], where: MachineOf) -> list[tuple[str, str, int]]:
     """Entries on machines with a file: name of the set, title, nodes."""
-    found = []
+    ran = []
     for entry in entries:
         problem, machine = set_of(entry.first), where(entry)
         if problem is not None and machine is not None and entry.first.nodes:
-            found.append((problem.name, machine.title, entry.first.nodes))
-    return found
+            ran.append((problem.name, machine.title, entry.first.nodes))
+    return ran

@@ -20,10 +20,10 @@ def of_application(entries: Sequence[EntryRuns], application: str | None) -> lis
     known = sorted({entry.key[0] for entry in entries})
     if application is not None and application not in known:
         raise InputError(f"--application {application}: no run is of it; {suggest(application, known)}")
-    found = [entry for entry in entries if application in (None, entry.key[0])]
-    scored = [entry for entry in found if entry.score_s is not None]
+    chosen = [entry for entry in entries if application in (None, entry.key[0])]
+    scored = [entry for entry in chosen if entry.score_s is not None]
     if not scored:
-        first = found[0]
+        first = chosen[0]
         raise InputError(f"no entry has a time to compare; of {first.name}: {first.why_not or 'its log has no times'}")
     keys = [entry.key for entry in scored]
     if all(keys.count(key) == 1 for key in keys):
@@ -32,7 +32,7 @@ def of_application(entries: Sequence[EntryRuns], application: str | None) -> lis
             f"nothing to compare: {len(scored)} {'entry' if len(scored) == 1 else 'entries of different benchmarks'} "
             f"({names}); give another system's results too, or add --published"
         )
-    return found
+    return chosen
 
 
 def find_entry(option: str, name: str, entries: Sequence[EntryRuns], machines: MachineOf) -> list[EntryRuns]:
@@ -44,12 +44,12 @@ def find_entry(option: str, name: str, entries: Sequence[EntryRuns], machines: M
     scored = [entry for entry in entries if entry.score_s is not None]
     exact = [entry for entry in scored if entry.name.casefold() == name.casefold()]
     words = name.casefold().split()
-    found = exact or [entry for entry in scored if words and all(word in searched(entry, machines) for word in words)]
-    if not found:
+    named = exact or [entry for entry in scored if words and all(word in searched(entry, machines) for word in words)]
+    if not named:
         known = list(dict.fromkeys(part for entry in scored for part in names_of(entry, machines)))
         raise InputError(f"{option} {name}: no entry has this name; {suggest(name, known)}")
     best: dict[tuple[str, str], EntryRuns] = {}
-    for entry in sorted(found, key=lambda entry: entry.score_s or 0.0):
+    for entry in sorted(named, key=lambda entry: entry.score_s or 0.0):
         best.setdefault(entry.key, entry)
     return list(best.values())
 

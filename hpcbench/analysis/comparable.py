@@ -35,22 +35,22 @@ def comparison_class(entry: EntryRuns) -> str | None:
 
 def why_not_comparable(one: EntryRuns, other: EntryRuns) -> list[Difference]:
     """Each reason why two entries of an application are not results of one benchmark; empty where they are."""
-    found = []
+    reasons = []
     a, b = one.first, other.first
     first, second = comparison_class(one), comparison_class(other)
     if first is not None and second is not None and first != second:
         late = max(a.round or "", b.round or "") > LAST_IN_TABLE
         table = f"the compatibility table, which ends at {LAST_IN_TABLE}" if late else "the compatibility table"
         rounds = " and ".join(sorted((a.round or "", b.round or "")))
-        found.append(Difference("rounds", f"rounds {rounds} share no cell of {table}"))
+        reasons.append(Difference("rounds", f"rounds {rounds} share no cell of {table}"))
     if (first is None) != (second is None):
-        found.append(Difference("own", "one is of no published round"))
+        reasons.append(Difference("own", "one is of no published round"))
     if a.train_samples and b.train_samples and not same_samples(a.train_samples, b.train_samples):
         samples = " and ".join(f"{count:,}" for count in sorted((a.train_samples, b.train_samples)))
-        found.append(Difference("samples", f"{samples} training samples"))
+        reasons.append(Difference("samples", f"{samples} training samples"))
     if a.division and b.division and a.division != b.division:
-        found.append(Difference("divisions", "divisions closed and open"))
-    return found
+        reasons.append(Difference("divisions", "divisions closed and open"))
+    return reasons
 
 
 def comparison_words(one: EntryRuns, other: EntryRuns, short: bool = False) -> str:
@@ -58,4 +58,8 @@ def comparison_words(one: EntryRuns, other: EntryRuns, short: bool = False) -> s
     reasons = why_not_comparable(one, other)
     if not reasons:
         return "yes"
-    return f"no: {', '.join(each.word for each in reasons)}" if short else "; ".join(each.words for each in reasons)
+    return (
+        f"no: {', '.join(reason.word for reason in reasons)}"
+        if short
+        else "; ".join(reason.words for reason in reasons)
+    )

@@ -67,14 +67,14 @@ def compute(rows: Sequence[ComputeRow], entries: Mapping[tuple[str, str], EntryR
 
 def value(row: ComputeRow, name: str) -> float | None:
     """A value of a row as it is drawn."""
-    found = getattr(row, name)
-    return None if found is None else float(found) * (100 if name == "of_peak" else 1)
+    number = getattr(row, name)
+    return None if number is None else float(number) * (100 if name == "of_peak" else 1)
 
 
 def located(rows: Sequence[ComputeRow], across: str, name: str) -> list[tuple[ComputeRow, float, float]]:
     """Rows with their coordinates, where both are known."""
-    found = [(row, value(row, across), value(row, name)) for row in rows]
-    return [(row, x, y) for row, x, y in found if x is not None and y is not None]
+    points = [(row, value(row, across), value(row, name)) for row in rows]
+    return [(row, x, y) for row, x, y in points if x is not None and y is not None]
 
 
 def draw(axes: Axes, rows: Sequence[ComputeRow], across: str, name: str, colors: Mapping[str, str]) -> None:
@@ -83,8 +83,8 @@ def draw(axes: Axes, rows: Sequence[ComputeRow], across: str, name: str, colors:
     for row, x, y in located(rows, across, name):
         marker = "*" if row.verified else "o" if row.mode == "time to train" else "s"
         looks.setdefault((colors[accelerator_kind(row.accelerator)], marker), []).append((x, y))
-    for (color, marker), places in looks.items():
-        axes.plot([x for x, _ in places], [y for _, y in places], marker, linestyle="none", color=color, alpha=0.9,
+    for (color, marker), points in looks.items():
+        axes.plot([x for x, _ in points], [y for _, y in points], marker, linestyle="none", color=color, alpha=0.9,
                   markerfacecolor="white" if marker == "s" else color, markersize=9 if marker == "*" else 5,
                   zorder=3)  # fmt: skip
     axes.margins(0.09)
@@ -95,13 +95,13 @@ def join_families(
     colors: Mapping[str, str],
 ) -> None:  # fmt: skip
     """Draw a thin line through entries that differ in scale."""
-    found: dict[tuple[object, ...], list[tuple[float, float]]] = {}
+    points_by_family: dict[tuple[object, ...], list[tuple[float, float]]] = {}
     kinds: dict[tuple[object, ...], str] = {}
     for row, x, y in located(rows, "accelerators", name):
         key = family(entries[row.application, row.entry])
-        found.setdefault(key, []).append((x, y))
+        points_by_family.setdefault(key, []).append((x, y))
         kinds[key] = accelerator_kind(row.accelerator)
-    for key, places in found.items():
-        ordered = sorted(places)
+    for key, points in points_by_family.items():
+        ordered = sorted(points)
         axes.plot([x for x, _ in ordered], [y for _, y in ordered], linewidth=0.7, alpha=0.6, color=colors[kinds[key]],
                   zorder=2)  # fmt: skip

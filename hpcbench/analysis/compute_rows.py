@@ -61,12 +61,12 @@ def family(entry: EntryRuns) -> tuple[object, ...]:
 
 def scale_bases(entries: Sequence[EntryRuns]) -> Mapping[tuple[object, ...], EntryRuns]:
     """The entry with the fewest accelerators in each family; the fastest of several."""
-    found: dict[tuple[object, ...], EntryRuns] = {}
+    bases: dict[tuple[object, ...], EntryRuns] = {}
     for entry in entries:
-        other = found.get(family(entry))
+        other = bases.get(family(entry))
         if other is None or size_key(entry) < size_key(other):
-            found[family(entry)] = entry
-    return found
+            bases[family(entry)] = entry
+    return bases
 
 
 def size_key(entry: EntryRuns) -> tuple[int, float]:
@@ -100,5 +100,5 @@ def training_flops(run: RunRecord) -> float | None:
         folder = RunFolder(Path(run.path))
         if folder.summary.exists():
             return float(folder.read_summary().flops_training_per_sample) or None
-    found = set_of(run)
-    return None if found is None else float(found.training_flops)
+    published_set = set_of(run)
+    return None if published_set is None else float(published_set.training_flops)

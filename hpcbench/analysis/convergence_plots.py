@@ -72,8 +72,8 @@ def draw_points(axes: Axes, points: Sequence[ReferenceRow]) -> None:
     )
     axes.plot([p.batch for p in kept], [p.epochs for p in kept], color=style.INK, linewidth=0.8, linestyle="--")
     for hollow in (True, False):
-        own = [point for point in points if (point.kept != "yes") == hollow]
-        axes.plot([p.batch for p in own], [p.epochs for p in own], "D", color=style.INK, markersize=5.5, zorder=4,
+        drawn = [point for point in points if (point.kept != "yes") == hollow]
+        axes.plot([p.batch for p in drawn], [p.epochs for p in drawn], "D", color=style.INK, markersize=5.5, zorder=4,
                   markerfacecolor="white" if hollow else style.INK)  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def draw_entries(
 
 def name_far(axes: Axes, far: Sequence[tuple[ConvergenceRow, float]], labels: Labels) -> None:
     """Write numbers beside entries far above their reference, and their names in the upper left."""
-    ordered = sorted(far, key=lambda found: (-found[0].epochs, found[1]))
+    ordered = sorted(far, key=lambda pair: (-pair[0].epochs, pair[1]))
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * (high / low) ** (0.05 * len(ordered)))
     for number, (row, x) in enumerate(ordered, 1):
@@ -104,13 +104,13 @@ def name_far(axes: Axes, far: Sequence[tuple[ConvergenceRow, float]], labels: La
 
 def legend(rounds: Sequence[str]) -> list[Line2D]:
     """Legend entries of the rounds and of the reference points."""
-    found = [
+    handles = [
         Line2D([], [], linestyle="none", marker="o", markersize=5, label=name,
                color=OWN_COLOR if name == "own" else ROUND_COLORS.get(name, style.ORANGE))
         for name in rounds
     ]  # fmt: skip
-    return [*found, Line2D([], [], color=style.INK, linestyle="--", linewidth=0.8, marker="D", markersize=5,
-                           label="reference point")]  # fmt: skip
+    return [*handles, Line2D([], [], color=style.INK, linestyle="--", linewidth=0.8, marker="D", markersize=5,
+                             label="reference point")]  # fmt: skip
 
 
 @style.styled

@@ -82,14 +82,14 @@ def points(application: str, ruleset: str) -> Mapping[int, ReferenceRow]:
         return {}
     official = checker(application, ruleset)
     kept = {record["BS"] for record in official.pruned_rcp_data.values()}
-    found = {}
+    rows_by_batch = {}
     for record in official.rcp_data.values():
         epochs = record["Epochs to converge"]
-        found[record["BS"]] = ReferenceRow(
+        rows_by_batch[record["BS"]] = ReferenceRow(
             application, record["BS"], olympic(epochs), min(epochs), max(epochs), len(epochs),
             "yes" if record["BS"] in kept else "no", recipe_words(record["Hyperparams"]), ruleset,
         )  # fmt: skip
-    return dict(sorted(found.items()))
+    return dict(sorted(rows_by_batch.items()))
 
 
 @cache
@@ -97,8 +97,8 @@ def hyperparameters(application: str, ruleset: str, batch: int) -> Mapping[str, 
     """The settings of a reference point; ``None`` where there is none of this batch."""
     if not has_points(application, ruleset):
         return None
-    found = (each for each in checker(application, ruleset).rcp_data.values() if each["BS"] == batch)
-    return next((dict(each["Hyperparams"]) for each in found), None)
+    records = (record for record in checker(application, ruleset).rcp_data.values() if record["BS"] == batch)
+    return next((dict(record["Hyperparams"]) for record in records), None)
 
 
 def reference_rows(applications: Sequence[str]) -> list[ReferenceRow]:

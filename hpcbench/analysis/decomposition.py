@@ -84,7 +84,7 @@ def factors(entry: EntryRuns) -> dict[str, float | None]:
     count = float(run.accelerators) if run.accelerators else None
     per_epoch = seconds.training / epochs
     steady = seconds.epochs_total
-    found = {
+    factors_by_name = {
         "epochs": epochs,
         "samples": samples,
         "accelerators": 1 / count if count else None,
@@ -95,8 +95,8 @@ def factors(entry: EntryRuns) -> dict[str, float | None]:
         "rest": seconds.total / (steady + seconds.first + seconds.staging),
     }
     if entry.throughput and entry.span_s is not None:
-        found |= {"spread": entry.span_s / seconds.total, "instances": 1 / len(entry.kept)}
-    return found
+        factors_by_name |= {"spread": entry.span_s / seconds.total, "instances": 1 / len(entry.kept)}
+    return factors_by_name
 
 
 def decompose(a: EntryRuns, b: EntryRuns) -> Decomposition:
@@ -106,7 +106,7 @@ def decompose(a: EntryRuns, b: EntryRuns) -> Decomposition:
     one, other = factors(a), factors(b)
     for name in ("samples", "accelerators"):
         if one[name] is None or other[name] is None:
-            for found in (one, other):  # what one does not state stays in the rate of both
-                found["rate"] = (found["rate"] or 0.0) * (found.pop(name) or 1.0)
+            for entry_factors in (one, other):  # what one does not state stays in the rate of both
+                entry_factors["rate"] = (entry_factors["rate"] or 0.0) * (entry_factors.pop(name) or 1.0)
     terms = {name: math.log((one[name] or 0.0) / (other[name] or 0.0)) for name in one}
     return Decomposition(a, b, terms)

@@ -128,7 +128,7 @@ def waterfall(ranking: Ranking, labels: Labels, against: str | None = None) -> F
         draw_waterfall(axes, pair, terms, labels)
     panels[0].set_yticks(range(len(terms) + 2), ["base", *(term.label for term in terms), "the other"], color=style.INK)
     panels[0].set_ylim(len(terms) + 1.6, -0.6)
-    note_own(figure, [each for pair in pairs for each in (pair.a, pair.b)])
+    note_own(figure, [entry for pair in pairs for entry in (pair.a, pair.b)])
     what = "time per model" if ranking.mode == "throughput" else "time to train"
     caption = (
         f"From the {what} of the base at the top to that of another entry at the bottom: each factor multiplies what "

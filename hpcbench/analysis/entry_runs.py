@@ -150,19 +150,19 @@ def entry_of(records: Sequence[RunRecord]) -> EntryRuns:
 
 def each_once(records: Sequence[RunRecord]) -> list[RunRecord]:
     """Records without repeats of a log, which have the same start, time, seed and file name."""
-    found: dict[tuple[object, ...], RunRecord] = {}
+    records_by_log: dict[tuple[object, ...], RunRecord] = {}
     for number, record in enumerate(records):
         same = (record.start_unix_s, record.time_to_train_s, record.seed, Path(record.path).name)
-        found.setdefault(same if record.start_unix_s is not None else (number,), record)
-    return list(found.values())
+        records_by_log.setdefault(same if record.start_unix_s is not None else (number,), record)
+    return list(records_by_log.values())
 
 
 def distinct(runs: Sequence[RunRecord]) -> list[RunRecord]:
     """Runs without those that trained exactly like another."""
-    found: dict[tuple[object, ...], RunRecord] = {}
+    runs_by_trajectory: dict[tuple[object, ...], RunRecord] = {}
     for number, run in enumerate(runs):
-        found.setdefault(trajectory(run) or (number,), run)
-    return list(found.values())
+        runs_by_trajectory.setdefault(trajectory(run) or (number,), run)
+    return list(runs_by_trajectory.values())
 
 
 def trajectory(run: RunRecord) -> tuple[object, ...] | None:

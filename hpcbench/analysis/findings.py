@@ -26,7 +26,7 @@ def pair_sentence(pair: Decomposition, labels: Labels) -> str:
     slow, fast, sign = (pair.a, pair.b, 1.0) if pair.total >= 0 else (pair.b, pair.a, -1.0)
     told = sorted(
         ((term, sign * pair.terms[term.name]) for term in TERMS if abs(pair.terms.get(term.name, 0.0)) > TOLD),
-        key=lambda found: -abs(found[1]),
+        key=lambda factor: -abs(factor[1]),
     )  # fmt: skip
     reasons = ", ".join(f"{term.label} ×{units.significant(exp(value))}" for term, value in told[:MOST_TOLD])
     return (
@@ -65,13 +65,13 @@ def staging_sentences(rows: Sequence[StagingRow], labels: Labels) -> list[str]:
 def variation_sentences(rows: Sequence[VariationRow]) -> list[str]:
     """Medians over entries, counting those of the same runs once."""
     rows = [row for row in rows if not row.same_as]
-    time, epochs, each = (middle(rows, name) for name in ("time_sd", "epochs_sd", "epoch_s_sd"))
+    time, epochs, epoch_s = (middle(rows, name) for name in ("time_sd", "epochs_sd", "epoch_s_sd"))
     share = middle(rows, "explained")
-    if time is None or epochs is None or each is None or share is None:
+    if time is None or epochs is None or epoch_s is None or share is None:
         return []
     return [
         f"Between the runs of an entry ln(time) has a standard deviation of {time:.3f}, ln(epochs) of {epochs:.3f} and "
-        f"ln(seconds per epoch) of {each:.3f} (medians over {len(rows)} entries); epochs explain "
+        f"ln(seconds per epoch) of {epoch_s:.3f} (medians over {len(rows)} entries); epochs explain "
         f"{units.whole_percent(share)} of the variance of the time in the median entry whose epochs vary."
     ]
 
@@ -111,13 +111,13 @@ def comparison_notes(rankings: Sequence[Ranking]) -> list[str]:
 def repeated(entries: Sequence[EntryRuns]) -> dict[tuple[str, str], EntryRuns]:
     """Entries made of the same runs as an earlier one: a map from their identity to the earlier one."""
     seen: dict[tuple[object, ...], EntryRuns] = {}
-    found = {}
+    earlier = {}
     for entry in entries:
         starts = tuple(sorted(run.start_unix_s for run in entry.runs if run.start_unix_s is not None))
         other = seen.setdefault((entry.key[0], starts), entry) if starts else entry
         if other is not entry:
-            found[entry.identity] = other
-    return found
+            earlier[entry.identity] = other
+    return earlier
 
 
 def repeated_notes(entries: Sequence[EntryRuns]) -> list[str]:

@@ -24,15 +24,15 @@ def machine_of(machines: Sequence[Machine], own: Machine | None = None) -> Machi
 
     That of a published entry is found by organization and system; your own runs are on ``own``.
     """
-    found: dict[tuple[str | None, str | None], Machine | None] = {}
+    machines_by_name: dict[tuple[str | None, str | None], Machine | None] = {}
 
     def look_up(entry: EntryRuns) -> Machine | None:
         if entry.own:
             return own
         names = entry.first.organization, entry.first.system
-        if names not in found:
-            found[names] = published_machine(machines, *names)
-        return found[names]
+        if names not in machines_by_name:
+            machines_by_name[names] = published_machine(machines, *names)
+        return machines_by_name[names]
 
     return look_up
 
@@ -41,11 +41,11 @@ def accelerator_kind(accelerator: str | None) -> str:
     """The kind of an accelerator, whose names differ between rounds: ``A100`` for ``NVIDIA A100-SXM4-40GB (400W)``."""
     if accelerator in NONE:
         return "unknown"
-    found = KIND.search(accelerator or "")
-    if found is None:
+    match = KIND.search(accelerator or "")
+    if match is None:
         return (accelerator or "")[:16]
     return {"phi": "Xeon Phi", "rtx": "Quadro RTX", "max": "Data Center GPU Max"}.get(
-        found[0].casefold(), found[0].upper()
+        match[0].casefold(), match[0].upper()
     )
 
 

@@ -51,8 +51,8 @@ SETS = (
 
 def set_of(record: RunRecord) -> PublishedSet | None:
     """The published set of a run; ``None`` where it trains on other samples."""
-    found = (each for each in SETS if each.application == record.application)
-    return next((each for each in found if same_samples(each.train_samples, record.train_samples)), None)
+    sets = (published for published in SETS if published.application == record.application)
+    return next((published for published in sets if same_samples(published.train_samples, record.train_samples)), None)
 
 
 def same_samples(one: int | None, other: int | None) -> bool:

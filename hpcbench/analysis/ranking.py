@@ -40,13 +40,13 @@ class Ranking:
 
 def rank(application: str, mode: str, entries: Sequence[EntryRuns], base: EntryRuns | None = None) -> Ranking | None:
     """The ranking against ``base``, else against the best; ``None`` where no entry has a score."""
-    scored = sorted((each for each in entries if each.score_s is not None), key=lambda each: each.score_s or 0.0)
+    scored = sorted((entry for entry in entries if entry.score_s is not None), key=lambda entry: entry.score_s or 0.0)
     if not scored:
         return None
     base = base or scored[0]
-    against = tuple(decompose(each, base) for each in scored if each is not base)
+    against = tuple(decompose(entry, base) for entry in scored if entry is not base)
     return Ranking(
-        application, mode, tuple(scored), tuple(each for each in entries if each.score_s is None), base, against
+        application, mode, tuple(scored), tuple(entry for entry in entries if entry.score_s is None), base, against
     )
 
 
@@ -86,7 +86,7 @@ def ranking_row(place: int, entry: EntryRuns, base: EntryRuns) -> RankingRow:
     """The line of an entry that has a score."""
     seconds, run = entry.seconds, entry.first
     assert seconds is not None
-    staged = any(each.staging_s is not None for each in entry.kept)
+    staged = any(kept_run.staging_s is not None for kept_run in entry.kept)
     return RankingRow(
         place=place, entry=entry.name, source=entry.source, division=run.division, accelerators=run.accelerators,
         batch=run.global_batch_size, runs=len(entry.runs), kept=len(entry.kept), minutes=seconds.total / MINUTE_S,
@@ -94,7 +94,7 @@ def ranking_row(place: int, entry: EntryRuns, base: EntryRuns) -> RankingRow:
         epoch_s=seconds.epochs_total / entry.epochs if entry.epochs else None, rate=entry.samples_per_s_per_accelerator,
         staging_share=seconds.staging / seconds.total if staged else None,
         compares="base" if entry is base else comparison_words(entry, base, short=True),
-        differences="; ".join(each.words for each in why_not_comparable(entry, base)),
+        differences="; ".join(difference.words for difference in why_not_comparable(entry, base)),
         verified=NOT_VERIFIED if entry.own else "",
     )  # fmt: skip
 

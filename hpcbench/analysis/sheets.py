@@ -43,31 +43,33 @@ class Sheet:
     def shown(self) -> tuple[Field[Any], ...]:
         """Columns that a page shows: those meant for it that have a value in any row."""
         return tuple(
-            each for each in self.columns
-            if each.metadata["page"] and any(getattr(row, each.name) not in (None, "") for row in self.rows)
+            row_field for row_field in self.columns
+            if row_field.metadata["page"] and any(getattr(row, row_field.name) not in (None, "") for row in self.rows)
         )  # fmt: skip
 
     @property
     def heads(self) -> list[dict[str, object]]:
         """Heading, meaning and alignment of each column of a page."""
         return [
-            {"heading": each.metadata["heading"], "meaning": each.metadata["meaning"],
-             "number": each.metadata["show"] is not text} for each in self.shown
+            {"heading": row_field.metadata["heading"], "meaning": row_field.metadata["meaning"],
+             "number": row_field.metadata["show"] is not text} for row_field in self.shown
         ]  # fmt: skip
 
     @property
     def lines(self) -> list[list[str]]:
         """The cells of a page."""
-        return [[each.metadata["show"](getattr(row, each.name)) for each in self.shown] for row in self.rows]
+        return [
+            [row_field.metadata["show"](getattr(row, row_field.name)) for row_field in self.shown] for row in self.rows
+        ]
 
     @property
     def as_csv(self) -> str:
         """All columns and digits; what is not known is empty."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([each.name for each in self.columns])
+        writer.writerow([row_field.name for row_field in self.columns])
         for row in self.rows:
-            writer.writerow([plain(getattr(row, each.name)) for each in self.columns])
+            writer.writerow([plain(getattr(row, row_field.name)) for row_field in self.columns])
         return out.getvalue()
 
 

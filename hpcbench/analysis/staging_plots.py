@@ -31,16 +31,16 @@ def staging(rows: Sequence[StagingRow], entries: Sequence[EntryRuns]) -> Figure 
     figure = style.canvas(3.2)
     panels = figure.subplots(1, 3)
     for axes, (name, label) in zip(panels, PANELS, strict=True):
-        found = [
+        drawn = [
             row for row in rows if getattr(row, name) and (name == "first_epoch" or (row.share or 1) > LEAST_SHARE)
         ]
-        for (application, own, mode), members in grouped(found).items():
+        for (application, own, mode), members in grouped(drawn).items():
             values = [getattr(row, name) * (100 if name == "share" else 1) for row in members]
             axes.plot([row.nodes for row in members], values, "*" if own else marker(mode), linestyle="none",
                       color=APPLICATION_COLORS.get(application, style.MUTED), markersize=9 if own else 5, alpha=0.85,
                       markerfacecolor=None if mode == "time to train" or own else "white")  # fmt: skip
-        if found:
-            powers_of_two(axes, [row.nodes or 1 for row in found], "nodes of an instance", 6)
+        if drawn:
+            powers_of_two(axes, [row.nodes or 1 for row in drawn], "nodes of an instance", 6)
             if name != "share":
                 log_axis(axes, "y", label)
         axes.set_ylabel(label)
@@ -59,10 +59,10 @@ def staging(rows: Sequence[StagingRow], entries: Sequence[EntryRuns]) -> Figure 
 
 def grouped(rows: Sequence[StagingRow]) -> dict[tuple[str, bool, str], list[StagingRow]]:
     """Rows grouped by their look: application, own or published, and mode."""
-    found: dict[tuple[str, bool, str], list[StagingRow]] = {}
+    groups: dict[tuple[str, bool, str], list[StagingRow]] = {}
     for row in rows:
-        found.setdefault((row.application, bool(row.verified), row.mode), []).append(row)
-    return found
+        groups.setdefault((row.application, bool(row.verified), row.mode), []).append(row)
+    return groups
 
 
 def marker(mode: str) -> str:

@@ -47,12 +47,12 @@ def staging_rows(entries: Sequence[EntryRuns]) -> list[StagingRow]:
 def staging_row(entry: EntryRuns) -> StagingRow:
     """The staging of an entry. What a log does not give is ``None``."""
     run = entry.first
-    staging = mean_of([each.staging_s for each in entry.kept])
-    before = mean_of([each.staging_before_s for each in entry.kept])
+    staging = mean_of([kept_run.staging_s for kept_run in entry.kept])
+    before = mean_of([kept_run.staging_before_s for kept_run in entry.kept])
     size = set_bytes(run)
     seconds = staging or before
     rate = size / seconds / GB if size and seconds else None
-    epochs = [told for each in entry.kept if (told := epochs_of(each)) is not None]
+    epochs = [told for kept_run in entry.kept if (told := epochs_of(kept_run)) is not None]
     firsts = [ratio for told in epochs if (ratio := told.first_over_others) is not None]
     hidden = [told.beyond for told in epochs if told.first_over_others is not None]
     total = entry.seconds.total if entry.seconds is not None else None
@@ -80,5 +80,5 @@ def set_bytes(run: RunRecord) -> float | None:
             summary = folder.read_summary()
             if summary.train_bytes:
                 return float(summary.train_bytes + summary.validation_bytes)
-    found = set_of(run)
-    return None if found is None else found.stored_bytes
+    published_set = set_of(run)
+    return None if published_set is None else published_set.stored_bytes

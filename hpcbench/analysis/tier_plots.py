@@ -65,9 +65,9 @@ def draw_rows(axes: Axes, rows: Sequence[TierRow], most: int) -> None:
     for place, row in enumerate(rows):
         for color, start, end in tiers_of(row, most):
             segments.setdefault(color, []).append((place, start, end))
-    for color, found in segments.items():
-        axes.barh([place for place, _, _ in found], [end - start for _, start, end in found], height=0.74, color=color,
-                  left=[start for _, start, _ in found], edgecolor="white", linewidth=0.4)  # fmt: skip
+    for color, bars in segments.items():
+        axes.barh([place for place, _, _ in bars], [end - start for _, start, end in bars], height=0.74, color=color,
+                  left=[start for _, start, _ in bars], edgecolor="white", linewidth=0.4)  # fmt: skip
     limited = [(place, row.batch_nodes) for place, row in enumerate(rows) if row.batch_nodes]
     axes.barh([place for place, _ in limited], [most - nodes for _, nodes in limited], height=0.74, hatch="/////",
               left=[nodes for _, nodes in limited], facecolor="#ffffffb0",
@@ -80,13 +80,13 @@ def tiers_of(row: TierRow, most: int) -> list[tuple[str, float, float]]:
         (ACCELERATOR, row.accelerator_nodes), (MEMORY, row.memory_nodes),
         (STORAGE, row.storage_nodes), (UNKNOWN if row.storage_gb is None else SHARED, 1),
     ]  # fmt: skip
-    found, end = [], float(most)
+    segments, end = [], float(most)
     for color, start in ends:
         first = math.inf if start is None else 0.8 if start == 1 else float(start)
         if first < end:
-            found.append((color, first, end))
+            segments.append((color, first, end))
             end = first
-    return found
+    return segments
 
 
 def legend() -> list[Patch | Line2D]:

@@ -59,8 +59,8 @@ class TierRow:
 
 def tier_rows(machines: Sequence[Machine], entries: Sequence[EntryRuns], machine_of: MachineOf) -> list[TierRow]:
     """A row for the newest set of each application and each machine whose memory and accelerators are known."""
-    sets = {each.application: each for each in SETS}
-    known = [each for each in machines if each.memory_gib and each.devices]
+    sets = {published.application: published for published in SETS}
+    known = [machine for machine in machines if machine.memory_gib and machine.devices]
     return [tier_row(problem, machine, entries, machine_of) for problem in sets.values() for machine in known]
 
 

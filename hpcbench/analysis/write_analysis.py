@@ -51,19 +51,19 @@ def write_analysis(analysis: Analysis, out: Path) -> Path:
 def figures(analysis: Analysis) -> list[Figure]:
     """Every plot that the runs allow."""
     entries = {entry.identity: entry for entry in analysis.entries}
-    found: list[Figure | None] = []
+    drawn: list[Figure | None] = []
     for ranking in analysis.rankings:
-        found.append(decomposition_plots.decomposition(ranking, analysis.labels))
-        found.append(decomposition_plots.waterfall(ranking, analysis.labels, against_in(analysis, ranking)))
+        drawn.append(decomposition_plots.decomposition(ranking, analysis.labels))
+        drawn.append(decomposition_plots.waterfall(ranking, analysis.labels, against_in(analysis, ranking)))
     machine = None if analysis.machine is None else analysis.machine.title
-    found += [
+    drawn += [
         staging_plots.staging(analysis.staging, analysis.entries),
         convergence_plots.convergence(analysis.convergence, analysis.references, entries, analysis.labels),
         convergence_plots.variation(analysis.variation, analysis.entries),
         compute_plots.compute(analysis.compute, entries),
         tier_plots.tier_map(analysis.tiers, analysis.ran, machine),
     ]
-    return [figure for figure in found if figure is not None]
+    return [figure for figure in drawn if figure is not None]
 
 
 def against_in(analysis: Analysis, ranking: Ranking) -> str | None:
@@ -98,8 +98,8 @@ def all_sheets(analysis: Analysis) -> dict[str, Sheet]:
 
 def summary(analysis: Analysis, pairs: bool = False) -> list[str]:
     """The findings as sentences; with ``pairs``, also those of the pairs that are drawn."""
-    each = ranking_findings(analysis).values()
-    told = [sentence for sentences in each for sentence in (sentences if pairs else sentences[:1])]
+    by_ranking = ranking_findings(analysis).values()
+    told = [sentence for sentences in by_ranking for sentence in (sentences if pairs else sentences[:1])]
     return [
         *told, *findings.staging_sentences(analysis.staging, analysis.labels),
         *findings.variation_sentences(analysis.variation), *findings.closing_sentences(analysis.entries),
@@ -141,7 +141,7 @@ def page_of(analysis: Analysis, drawn: dict[str, Drawn], sheets: dict[str, Sheet
         not_verified=NOT_VERIFIED,
         findings=summary(analysis),
         comparisons=findings.comparison_notes(analysis.rankings),
-        rankings=[each for each in analysis.rankings if len(each.entries) > 1],
+        rankings=[ranking for ranking in analysis.rankings if len(ranking.entries) > 1],
         name=application_name,
         figures=drawn,
         sheets=sheets,

@@ -130,8 +130,8 @@ def has_ended_since(folder: Path, job_folder: Path) -> bool:
 
 def has_new_checkpoint(path: Path, job_folder: Path, *, earlier: int = 0) -> bool:
     """Whether the run has written a checkpoint since its job's newest attempt, or the one ``earlier`` before, began."""
-    found = complete(RunFolder(path).checkpoints)
-    return bool(found) and is_of_attempt(marker(found[-1]), job_folder, earlier=earlier)
+    checkpoints = complete(RunFolder(path).checkpoints)
+    return bool(checkpoints) and is_of_attempt(marker(checkpoints[-1]), job_folder, earlier=earlier)
 
 
 def is_of_attempt(path: Path, job_folder: Path, *, earlier: int = 0) -> bool:
@@ -152,12 +152,12 @@ def is_left_behind(summary: Summary, path: Path, job_folder: Path) -> bool:
 def lost_steps(path: Path) -> str:
     """What a killed run has to repeat, in words; empty if nothing is known to be lost."""
     folder = RunFolder(path)
-    found = complete(folder.checkpoints)
-    match = NAME.fullmatch(found[-1].stem) if found else None
+    checkpoints = complete(folder.checkpoints)
+    match = NAME.fullmatch(checkpoints[-1].stem) if checkpoints else None
     steps = folder.steps_of(folder.steps.name)
     last = max(steps, default=0)
-    kept = int(match[2]) if match else 0
-    if last <= kept:
+    saved_step = int(match[2]) if match else 0
+    if last <= saved_step:
         return ""
-    since = f"the checkpoint at step {kept}" if found else "its start, since there was no checkpoint"
-    return f" and lost {last - kept} step{'s' if last - kept > 1 else ''} since {since}"
+    since = f"the checkpoint at step {saved_step}" if checkpoints else "its start, since there was no checkpoint"
+    return f" and lost {last - saved_step} step{'s' if last - saved_step > 1 else ''} since {since}"

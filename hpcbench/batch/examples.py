@@ -22,7 +22,7 @@ WORK_DIR = Path("/project/me")
 
 def example_scripts() -> dict[str, str]:
     """The texts of the scripts by file name."""
-    found = {}
+    scripts = {}
     for scheduler, name in SITES.items():
         site = read_site(PROFILES / f"{name}.yaml")
         for application in APPLICATIONS:
@@ -30,10 +30,10 @@ def example_scripts() -> dict[str, str]:
             arguments = (application, "--preset", "node", f"--data.root={WORK_DIR / 'data' / application}")
             request = JobRequest(nodes=4, time="02:00:00", account="my-project")
             job = make_job(site, request, folder, ("hpcbench",), arguments, f"{application}, preset node,", stages=True)
-            found[f"{scheduler}-{application}.sh"] = job_script(
+            scripts[f"{scheduler}-{application}.sh"] = job_script(
                 replace(job, work_dir=WORK_DIR, mark=f"hpcbench:me/{application}:0badf00d"), site, SCHEDULERS[scheduler]
             )
-    return found
+    return scripts
 
 
 def main(folder: Path) -> None:

@@ -24,8 +24,8 @@ LONGEST = 300
 def failure_reason(lines: Sequence[str]) -> str:
     """Why the last attempt in ``lines`` ended: the suite's first message, else the most telling line; may be empty."""
     said = [line.strip() for line in last_attempt(lines) if line.strip()]
-    if own := own_reason(said):
-        return own
+    if reason := own_reason(said):
+        return reason
     wrong = [line for line in said if WRONG.search(line)]
     of_launcher = [line for line in wrong if LAUNCHER.match(line)]
     of_program = [line for line in wrong if not LAUNCHER.match(line)]
@@ -34,8 +34,8 @@ def failure_reason(lines: Sequence[str]) -> str:
 
 def own_reason(lines: Sequence[str]) -> str:
     """The suite's own first message on the end; other ranks end because of that one, and say so later."""
-    found = next((match for line in lines if (match := OWN.search(line))), None)
-    return found["reason"].strip()[:LONGEST] if found else ""
+    message = next((match for line in lines if (match := OWN.search(line))), None)
+    return message["reason"].strip()[:LONGEST] if message else ""
 
 
 def last_attempt(lines: Sequence[str]) -> Sequence[str]:
@@ -47,8 +47,8 @@ def last_attempt(lines: Sequence[str]) -> Sequence[str]:
 def newest_log(path: Path) -> Path | None:
     """The newest log of a job in the run folder ``path``; ``None`` if no job has printed there."""
     try:
-        found = [log for each in LOGS for log in path.glob(each) if log.is_file()]
-        return max(found, key=lambda log: log.stat().st_mtime, default=None)
+        logs = [log for pattern in LOGS for log in path.glob(pattern) if log.is_file()]
+        return max(logs, key=lambda log: log.stat().st_mtime, default=None)
     except OSError:
         return None
 

@@ -85,16 +85,16 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
     """From ``flux jobs``, which includes ended jobs. It names the ids that it does not know."""
     form = "--format={id}|{id.dec}|{status_abbrev}|{returncode}|{exception.type}"
     reply = ask(["flux", "jobs", "--no-header", form, *job_ids])
-    named = {plain(found) for found in UNKNOWN_ID.findall(reply.errors)}
+    named = {plain(job_id) for job_id in UNKNOWN_ID.findall(reply.errors)}
     if reply.exit_code != 0 and not named:
         raise UnreachableError(f"flux jobs: {reply.words}")
-    found: Known = {}
+    status_by_id: Known = {}
     for parts in lines_of(reply):
         one = status(parts)
         if one is not None:
-            found |= {plain(parts[0]): one, parts[1]: one}
-    known = {each: found[plain(each)] for each in job_ids if plain(each) in found}
-    silent = [each for each in job_ids if each not in known and plain(each) not in named]
+            status_by_id |= {plain(parts[0]): one, parts[1]: one}
+    known = {job_id: status_by_id[plain(job_id)] for job_id in job_ids if plain(job_id) in status_by_id}
+    silent = [job_id for job_id in job_ids if job_id not in known and plain(job_id) not in named]
     if silent:
         raise UnreachableError(f"flux jobs says nothing about job {silent[0]}: {reply.words[:200]}")
     return known

@@ -133,14 +133,14 @@ def is_same(one: str, other: str) -> bool:
     return one.partition(".")[0] == other.partition(".")[0]
 
 
-def check_free(folder: Path, own: Path | None = None) -> None:
-    """Raise ``HeldError`` if a job other than that of the hold ``own`` holds the run folder."""
+def check_free(folder: Path, own_hold: Path | None = None) -> None:
+    """Raise ``HeldError`` if a job other than that of the hold ``own_hold`` holds the run folder."""
     hold = newest_hold(folder)
     if hold is None:
         return
-    if own is not None and own.name == str(hold.number):
+    if own_hold is not None and own_hold.name == str(hold.number):
         return
-    if own is not None:
+    if own_hold is not None:
         raise HeldError(f"run folder {folder} is held by job {hold.job_id}, attempt {hold.attempt}, since")
     if continuation(folder, hold) is None and has_ended(folder, hold):
         return

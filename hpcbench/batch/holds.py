@@ -69,8 +69,8 @@ def read_holds(folder: Path) -> list[Hold]:
 
 def newest_hold(folder: Path) -> Hold | None:
     """The hold of a run folder; ``None`` if no job has begun in it. Raises ``DataError``."""
-    found = numbers(folder)
-    return read_hold(folder, found[-1]) if found else None
+    hold_numbers = numbers(folder)
+    return read_hold(folder, hold_numbers[-1]) if hold_numbers else None
 
 
 def numbers(folder: Path) -> list[int]:

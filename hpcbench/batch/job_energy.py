@@ -72,19 +72,21 @@ def job_energy(job: JobHandle) -> JobEnergy:
 
 def job_energies(jobs: Sequence[JobHandle]) -> list[JobEnergy]:
     """The energy of each job, with one query for every 500 jobs; see ``job_energy``."""
-    found: dict[Path, JobEnergy] = {}
+    energy_by_folder: dict[Path, JobEnergy] = {}
     asked = []
     for job in jobs:
-        kept = job.folder / FILE
-        if kept.exists():
-            found[job.folder] = read_kept(kept)
+        path = job.folder / FILE
+        if path.exists():
+            energy_by_folder[job.folder] = read_kept(path)
         elif job.scheduler != "slurm":
-            found[job.folder] = JobEnergy(None, f"{job.scheduler} has no accounting of energy that is read here")
+            energy_by_folder[job.folder] = JobEnergy(
+                None, f"{job.scheduler} has no accounting of energy that is read here"
+            )
         else:
             asked.append(job)
     for start in range(0, len(asked), MOST_IDS):
-        found |= _accounted(asked[start : start + MOST_IDS])
-    return [found[job.folder] for job in jobs]
+        energy_by_folder |= _accounted(asked[start : start + MOST_IDS])
+    return [energy_by_folder[job.folder] for job in jobs]
 
 
 def _accounted(jobs: Sequence[JobHandle]) -> dict[Path, JobEnergy]:
@@ -101,16 +103,16 @@ def _accounted(jobs: Sequence[JobHandle]) -> dict[Path, JobEnergy]:
     lines: dict[str, list[str]] = {}
     for line in reply.printed.splitlines():
         lines.setdefault(BASE.match(line.strip())[0], []).append(line)  # type: ignore[index]
-    found = {job.folder: parse_energy("\n".join(lines.get(job.job_id, []))) for job in jobs}
-    for folder, each in found.items():
-        if each.joules is not None:
-            keep(each, folder)
-    return found
+    energy_by_folder = {job.folder: parse_energy("\n".join(lines.get(job.job_id, []))) for job in jobs}
+    for folder, energy in energy_by_folder.items():
+        if energy.joules is not None:
+            keep(energy, folder)
+    return energy_by_folder
 
 
-def keep(found: JobEnergy, folder: Path) -> None:
+def keep(energy: JobEnergy, folder: Path) -> None:
     """Write what was found, or why nothing was, into a run folder."""
-    write_atomic(folder / FILE, json.dumps({"joules": found.joules, "source": "sacct", "words": found.words}) + "\n")
+    write_atomic(folder / FILE, json.dumps({"joules": energy.joules, "source": "sacct", "words": energy.words}) + "\n")
 
 
 def read_kept(path: Path) -> JobEnergy:
@@ -131,16 +133,16 @@ def parse_energy(printed: str) -> JobEnergy:
     attempts = _attempts(printed)
     if not attempts:
         return JobEnergy(None, "sacct has no record of the job")
-    each = [_energy_of(attempt) for attempt in attempts]
-    unknown = next((found for found in each if found.joules is None), None)
+    energies = [_energy_of(attempt) for attempt in attempts]
+    unknown = next((energy for energy in energies if energy.joules is None), None)
     if unknown is not None:
         return unknown
-    ran = [found for found in each if found.joules]
+    ran = [energy for energy in energies if energy.joules]
     if not ran:
         return JobEnergy(None, "sacct has no attempt of the job that ran")
-    words = BY_JOB if all(found.words == BY_JOB for found in ran) else BY_STEPS
+    words = BY_JOB if all(energy.words == BY_JOB for energy in ran) else BY_STEPS
     more = f", over {len(ran)} records of it" if len(ran) > 1 else ""
-    return JobEnergy(sum(found.joules or 0.0 for found in ran), words + more)
+    return JobEnergy(sum(energy.joules or 0.0 for energy in ran), words + more)
 
 
 def _energy_of(attempt: _Attempt) -> JobEnergy:
@@ -173,7 +175,7 @@ def _incomplete(job: str, numbered: Sequence[_Step]) -> str:
 
 def _attempts(printed: str) -> list[_Attempt]:
     """The records in the order printed, each with the steps that follow it."""
-    found: list[_Attempt] = []
+    attempts: list[_Attempt] = []
     for line in printed.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) < len(COLUMNS.split(",")):
@@ -183,12 +185,12 @@ def _attempts(printed: str) -> list[_Attempt]:
         elapsed_s = float(cells[2]) if cells[2].isdecimal() else math.nan
         joules = _joules(cells[3])
         if not dot:
-            found.append(_Attempt(job, state, elapsed_s, joules))
-        elif found and found[-1].name == job:
-            found[-1].steps.append((step, state, elapsed_s, joules))
+            attempts.append(_Attempt(job, state, elapsed_s, joules))
+        elif attempts and attempts[-1].name == job:
+            attempts[-1].steps.append((step, state, elapsed_s, joules))
         else:
-            found.append(_Attempt(job, "", math.nan, None, [(step, state, elapsed_s, joules)]))
-    return found
+            attempts.append(_Attempt(job, "", math.nan, None, [(step, state, elapsed_s, joules)]))
+    return attempts
 
 
 def _joules(text: str) -> float | None:

@@ -61,15 +61,15 @@ def read_job(folder: Path) -> JobHandle:
     """The job of a run folder: the newest attempt's. Raises ``InputError`` if there is none."""
     path = folder / RECORD
     try:
-        found = read_record(JobRecord, path, ADVICE)
+        record = read_record(JobRecord, path, ADVICE)
     except FileNotFoundError:
         raise InputError(f"{folder} holds no {RECORD}; give the run folder of a job that was submitted") from None
     try:
-        asked = datetime.fromisoformat(found.submitted).timestamp()
+        asked = datetime.fromisoformat(record.submitted).timestamp()
     except (ValueError, OverflowError) as error:
         raise DataError(path, f"is damaged ({error})", ADVICE) from None
-    job_id = newest_id(folder, find_scheduler(found.scheduler)) or found.job_id or ""
-    return JobHandle(folder, found.scheduler, job_id, found.site, found.mark, asked)
+    job_id = newest_id(folder, find_scheduler(record.scheduler)) or record.job_id or ""
+    return JobHandle(folder, record.scheduler, job_id, record.site, record.mark, asked)
 
 
 def mark_of(path: Path) -> str | None:

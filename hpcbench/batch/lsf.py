@@ -91,11 +91,11 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
     """From ``bjobs``, which includes recently ended jobs. It names ids that it does not know, and ends with 255."""
     reply = ask(["bjobs", "-noheader", "-o", "jobid stat exit_code exit_reason delimiter='|'", *job_ids])
     named = set(UNKNOWN_ID.findall(reply.errors + reply.printed))
-    known = {parts[0]: found for parts in lines_of(reply) if (found := status(parts)) is not None}
-    silent = [each for each in job_ids if each not in known and each not in named]
+    known = {parts[0]: job_status for parts in lines_of(reply) if (job_status := status(parts)) is not None}
+    silent = [job_id for job_id in job_ids if job_id not in known and job_id not in named]
     if silent:
         raise UnreachableError(f"bjobs: {reply.words[:200]}")
-    return {each: known[each] for each in job_ids if each in known}
+    return {job_id: known[job_id] for job_id in job_ids if job_id in known}
 
 
 def status(parts: Sequence[str]) -> JobStatus | None:

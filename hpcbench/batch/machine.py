@@ -165,10 +165,10 @@ class Machine:
 
     def facts(self) -> Iterator[tuple[str, object]]:
         """Names and values of what is known."""
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name not in NOT_FACTS and value is not None:
-                yield each.name, value
+        for attribute in fields(self):
+            value = getattr(self, attribute.name)
+            if attribute.name not in NOT_FACTS and value is not None:
+                yield attribute.name, value
         if self.features:
             yield "features", self.features
         for storage in self.storage:
@@ -186,22 +186,24 @@ class Machine:
         Of alternatives (``a|b``) those with the least memory count; features that are excluded (``!a``, ``^a``) do not.
         """
         required = re.sub(r"[(\[]([^()\[\]]*)[)\]]", lambda group: "" if "|" in group[1] else group[1], constraint)
-        found = [self._memory_with(alternative) for alternative in required.split("|")]
-        if found == [None] and (groups := re.findall(r"[(\[]([^()\[\]]*\|[^()\[\]]*)[)\]]", constraint)):
-            found = [self._memory_with(alternative) for alternative in groups[0].split("|")]
-        known = [self.accelerator_memory_gib if each is None else each for each in found]
-        return None if None in known else min(each for each in known if each is not None)
+        memories_gib = [self._memory_with(alternative) for alternative in required.split("|")]
+        if memories_gib == [None] and (groups := re.findall(r"[(\[]([^()\[\]]*\|[^()\[\]]*)[)\]]", constraint)):
+            memories_gib = [self._memory_with(alternative) for alternative in groups[0].split("|")]
+        known = [self.accelerator_memory_gib if memory_gib is None else memory_gib for memory_gib in memories_gib]
+        return None if None in known else min(memory_gib for memory_gib in known if memory_gib is not None)
 
     def _memory_with(self, asked: str) -> float | None:
         """GiB of an accelerator of nodes with one of the features in ``asked``; ``None`` if it names none of them."""
         names = set(re.findall(r"(?<![!^\w.-])[\w.-]+", asked))
-        return min((each.accelerator_memory_gib for each in self.features if each.name in names), default=None)
+        return min((feature.accelerator_memory_gib for feature in self.features if feature.name in names), default=None)
 
     def storage_at(self, path: str) -> Storage | None:
         """The storage that the folder ``path`` of a job is on; ``None`` if it is not known."""
-        own = PurePosixPath(path)
-        found = [(each.path, each) for each in self.storage if each.path and own.is_relative_to(each.path)]
-        return max(found, key=lambda pair: len(pair[0]), default=("", None))[1]
+        folder = PurePosixPath(path)
+        candidates = [
+            (storage.path, storage) for storage in self.storage if storage.path and folder.is_relative_to(storage.path)
+        ]
+        return max(candidates, key=lambda pair: len(pair[0]), default=("", None))[1]
 
     @property
     def devices(self) -> int | None:
@@ -211,14 +213,14 @@ class Machine:
     @property
     def disks(self) -> tuple[Storage, ...]:
         """The storage of a node that is not its memory."""
-        return tuple(each for each in self.storage if each.in_memory is False)
+        return tuple(storage for storage in self.storage if storage.in_memory is False)
 
     @property
     def local_disk_gb(self) -> float | None:
         """Room on the storage devices of a node, in 10^9 bytes; 0 if it has none, ``None`` if that is unknown."""
         if self.local_disk is False:
             return 0.0
-        rooms = [each.gb for each in self.disks if each.gb is not None]
+        rooms = [disk.gb for disk in self.disks if disk.gb is not None]
         return max(rooms, default=None)
 
 
@@ -254,8 +256,8 @@ def find_machine(name: str, folders: Sequence[Path]) -> Machine:
 
 def yaml_files(folders: Sequence[Path]) -> dict[str, Path]:
     """The YAML files of ``folders`` by name, sorted; of two with the same name, the one in the first folder."""
-    found = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
-    return dict(sorted(found.items()))
+    path_by_name = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
+    return dict(sorted(path_by_name.items()))
 
 
 def the_file(name: str, thing: str, folders: Sequence[Path]) -> Path:
@@ -263,22 +265,22 @@ def the_file(name: str, thing: str, folders: Sequence[Path]) -> Path:
 
     Raises ``InputError`` if the first lacks it and two of the others have it.
     """
-    own, *others = [folder / f"{name}.yaml" for folder in folders]
-    found = [path for path in others if path.is_file()]
-    if not own.is_file() and len(found) > 1:
-        both = " and ".join(str(path) for path in found)
+    own_file, *others = [folder / f"{name}.yaml" for folder in folders]
+    existing = [path for path in others if path.is_file()]
+    if not own_file.is_file() and len(existing) > 1:
+        both = " and ".join(str(path) for path in existing)
         raise InputError(f"{thing} '{name}' has two files, {both}; rename that of the package, or uninstall it")
-    return own if own.is_file() else found[0]
+    return own_file if own_file.is_file() else existing[0]
 
 
 def titles_of(known: Mapping[str, Path]) -> dict[str, str]:
     """The titles of files of machines or profiles by name; empty where a file cannot be read or has none."""
-    found: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for name, path in sorted(known.items()):
-        found[name] = ""
+        titles[name] = ""
         with suppress(InputError):
-            found[name] = str(read_yaml(path).get("title", ""))
-    return found
+            titles[name] = str(read_yaml(path).get("title", ""))
+    return titles
 
 
 def known_machines(folders: Sequence[Path] = (MACHINES,)) -> list[Machine]:
@@ -289,7 +291,13 @@ def known_machines(folders: Sequence[Path] = (MACHINES,)) -> list[Machine]:
 def published_machine(machines: Iterable[Machine], organization: str | None, system: str | None) -> Machine | None:
     """The machine that an entry of a published round ran on; ``None`` if none of ``machines`` says so."""
     return next(
-        (each for each in machines for name in each.published_as if name.names(organization or "", system or "")), None
+        (
+            machine
+            for machine in machines
+            for name in machine.published_as
+            if name.names(organization or "", system or "")
+        ),
+        None,
     )
 
 

@@ -26,13 +26,13 @@ def facts_page(machine: Machine) -> str:
     """The facts of a machine with their units and sources, unknown ones too: lines that begin with ``#``."""
     values = {words: (name, fact_words(machine, name, unit)) for name, (words, unit) in FACTS.items()}
     values |= {
-        f"its memory with {each.name}": ("features", f"{each.accelerator_memory_gib:g} GiB")
-        for each in machine.features
+        f"its memory with {feature.name}": ("features", f"{feature.accelerator_memory_gib:g} GiB")
+        for feature in machine.features
     }
-    storage = {f"storage {each.path or ''}".rstrip(): (each.fact, storage_words(each)) for each in machine.storage}
+    storage = {f"storage {store.path or ''}".rstrip(): (store.fact, storage_words(store)) for store in machine.storage}
     if not storage:
         storage = {"node-local storage": ("", "none" if machine.local_disk is False else "unknown")}
-    names = ", ".join(sorted({f"{each.organization}/{each.system}" for each in machine.published_as}))
+    names = ", ".join(sorted({f"{published.organization}/{published.system}" for published in machine.published_as}))
     values |= storage | {"in published rounds as": ("published_as", names or "none known")}
     numbers = {name: number for number, source in enumerate(machine.sources, 1) for name in source.facts}
     rows = [[words, value, f"[{numbers[name]}]" if name in numbers else ""] for words, (name, value) in values.items()]
@@ -78,10 +78,10 @@ def storage_words(storage: Storage) -> str:
 def machines_table(machines: Sequence[Machine]) -> str:
     """What a node of each machine has, below a text that explains the columns; ``?`` if it is unknown."""
     rows = [
-        [each.name, number(each.nodes), accelerator_words(each), number(each.peak_16bit_tflop_s),
-         number(each.accelerator_memory_gb_s), number(each.network_gb_s), room_words(each),
-         "yes" if each.published_as else ""]
-        for each in machines
+        [machine.name, number(machine.nodes), accelerator_words(machine), number(machine.peak_16bit_tflop_s),
+         number(machine.accelerator_memory_gb_s), number(machine.network_gb_s), room_words(machine),
+         "yes" if machine.published_as else ""]
+        for machine in machines
     ]  # fmt: skip
     head = ("machine", "nodes", "of a node", "TFLOP/s", "GB/s", "network", "storage", "rounds")
     said = (
@@ -93,7 +93,7 @@ def machines_table(machines: Sequence[Machine]) -> str:
 
 def room_words(machine: Machine) -> str:
     """The largest room of a node that jobs may write to, and whether it is memory; ``none`` without devices or size."""
-    best = max(machine.storage, key=lambda each: (each.in_memory is False, each.gb or 0), default=None)
+    best = max(machine.storage, key=lambda storage: (storage.in_memory is False, storage.gb or 0), default=None)
     if machine.local_disk is False and (best is None or best.gb is None):
         return "none"
     if best is None:

@@ -53,13 +53,13 @@ class NodeHours:
     @property
     def total(self) -> float | None:
         """Sum over all attempts whose node-hours are known; ``None`` if none are."""
-        known = [each.node_hours for each in self.attempts if each.node_hours is not None]
+        known = [attempt.node_hours for attempt in self.attempts if attempt.node_hours is not None]
         return sum(known) if known else None
 
     @property
     def at_least(self) -> bool:
         """Whether the total is a lower bound."""
-        return any(each.at_least or each.seconds is None for each in self.attempts)
+        return any(attempt.at_least or attempt.seconds is None for attempt in self.attempts)
 
     @property
     def words(self) -> str:
@@ -79,7 +79,7 @@ def used(folder: Path, *, running: bool = False, ask_scheduler: bool = True) -> 
     damaged files of the folder.
     """
     holds = [hold for hold in read_holds(folder) if hold.nodes]
-    found = []
+    attempts = []
     for place, hold in enumerate(holds):
         newest = place == len(holds) - 1
         following = float("inf") if newest else holds[place + 1].began
@@ -91,13 +91,13 @@ def used(folder: Path, *, running: bool = False, ask_scheduler: bool = True) -> 
             seconds = accounted_s(hold, last=all(hold.job_id != later.job_id for later in holds[place + 1 :]))
         if seconds is None:
             seconds, at_least = trained_s(folder, hold, following), True
-        found.append(Used(hold.attempt, hold.job_id, hold.nodes, hold.began, seconds, at_least))
-    return NodeHours(tuple(found))
+        attempts.append(Used(hold.attempt, hold.job_id, hold.nodes, hold.began, seconds, at_least))
+    return NodeHours(tuple(attempts))
 
 
 def trained_s(folder: Path, hold: Hold, following: float) -> float | None:
     """Least seconds that an attempt worked, from the last time that its training recorded; ``None`` without one."""
-    ends = [each.ended for each in Attempts.read(folder).attempts if hold.began <= each.started < following]
+    ends = [attempt.ended for attempt in Attempts.read(folder).attempts if hold.began <= attempt.started < following]
     return max(ends) - hold.began if ends else None
 
 
@@ -130,11 +130,11 @@ def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str
             begun += [hours] if hours.attempts else []
     if not begun and not damaged:
         return ""
-    known = [each.total for each in begun if each.total is not None]
+    known = [run.total for run in begun if run.total is not None]
     unknown = len(begun) - len(known) + damaged
     told = f" ({units.counted(unknown, what)} unknown)" if unknown else ""
-    attempts = sum(len(each.attempts) for each in begun)
-    total = words(sum(known) if known else None, damaged > 0 or any(each.at_least for each in begun))
+    attempts = sum(len(run.attempts) for run in begun)
+    total = words(sum(known) if known else None, damaged > 0 or any(run.at_least for run in begun))
     used_in = f"in {units.counted(attempts, 'attempt')} of {units.counted(len(begun) + damaged, what)}"
     line = f"node-hours used: {total}{told}, {used_in}{by_attempt(begun)}"
     return wrapped(line)
@@ -143,14 +143,14 @@ def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str
 def by_attempt(runs: Iterable[NodeHours]) -> str:
     """What first attempts used, second ones, and so on, to follow a total; empty if there are only first ones."""
     numbered: dict[int, list[Used]] = {}
-    for each in (attempt for run in runs for attempt in run.attempts):
-        numbered.setdefault(each.number, []).append(each)
+    for attempt in (attempt for run in runs for attempt in run.attempts):
+        numbered.setdefault(attempt.number, []).append(attempt)
     if len(numbered) < 2:
         return ""
     parts = []
-    for number, found in sorted(numbered.items()):
-        known = [each.node_hours for each in found if each.node_hours is not None]
-        at_least = len(known) < len(found) or any(each.at_least for each in found)
+    for number, attempts in sorted(numbered.items()):
+        known = [attempt.node_hours for attempt in attempts if attempt.node_hours is not None]
+        at_least = len(known) < len(attempts) or any(attempt.at_least for attempt in attempts)
         parts.append(f"attempt {number} {words(sum(known) if known else None, bool(known) and at_least)}")
     return f" ({', '.join(parts)})"
 
@@ -159,10 +159,11 @@ def attempts_table(hours: NodeHours) -> str:
     """The attempts of a run as a table."""
     rows = [
         [
-            str(each.number), each.job_id, datetime.fromtimestamp(each.began, UTC).strftime("%Y-%m-%d %H:%M:%S"),
-            str(each.nodes), UNKNOWN if each.seconds is None else units.duration(each.seconds),
-            words(each.node_hours, each.at_least),
+            str(attempt.number), attempt.job_id,
+            datetime.fromtimestamp(attempt.began, UTC).strftime("%Y-%m-%d %H:%M:%S"), str(attempt.nodes),
+            UNKNOWN if attempt.seconds is None else units.duration(attempt.seconds),
+            words(attempt.node_hours, attempt.at_least),
         ]
-        for each in hours.attempts
+        for attempt in hours.attempts
     ]  # fmt: skip
     return table(("attempt", "job", "began (UTC)", "nodes", "time", "node-hours"), rows)

@@ -93,15 +93,15 @@ UNKNOWN_ID = re.compile(r"unknown job id:? *(\S*)", re.IGNORECASE)
 def query(job_ids: Sequence[str], ask: Ask) -> Known:
     """From ``qstat``, which includes ended jobs. It names ids that it does not know, and ends with 153 for them."""
     reply = described(ask, *job_ids)
-    named = {number(found) for found in UNKNOWN_ID.findall(reply.errors)}
+    named = {number(job_id) for job_id in UNKNOWN_ID.findall(reply.errors)}
     if reply.exit_code != 0 and not named:
         raise UnreachableError(f"qstat: {reply.words}")
-    found = {number(name): status(job) for name, job in jobs_of(reply).items()}
-    known = {each: found[number(each)] for each in job_ids if number(each) in found}
-    silent = [each for each in job_ids if each not in known and number(each) not in named]
+    status_by_number = {number(name): status(job) for name, job in jobs_of(reply).items()}
+    known = {job_id: status_by_number[number(job_id)] for job_id in job_ids if number(job_id) in status_by_number}
+    silent = [job_id for job_id in job_ids if job_id not in known and number(job_id) not in named]
     if silent:
         raise UnreachableError(f"qstat says nothing about job {silent[0]}: {reply.words[:200]}")
-    return {job_id: found for job_id, found in known.items() if found is not None}
+    return {job_id: job_status for job_id, job_status in known.items() if job_status is not None}
 
 
 NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE)
@@ -127,10 +127,10 @@ def number(job_id: str) -> str:
 def jobs_of(reply: Reply) -> dict[str, Any]:
     """Jobs by id."""
     try:
-        found = json.loads(reply.printed or "{}").get("Jobs") or {}
+        jobs = json.loads(reply.printed or "{}").get("Jobs") or {}
     except (json.JSONDecodeError, AttributeError) as error:
         raise UnreachableError(f"qstat: {reply.words[:200]}") from error
-    return dict(found)
+    return dict(jobs)
 
 
 def status(job: dict[str, Any]) -> JobStatus:
@@ -150,12 +150,12 @@ def find(mark: str, ask: Ask) -> list[str]:
         user = getpass.getuser()
     except (KeyError, OSError) as error:  # KeyError before Python 3.13, OSError since
         raise UnreachableError("qselect -u needs the name of this user, who has none here; set LOGNAME") from error
-    own = with_history(ask, "qselect", "-u", user)
-    if own.exit_code != 0:
-        raise UnreachableError(f"qselect: {own.words}")
-    if not own.printed.strip():
+    selected = with_history(ask, "qselect", "-u", user)
+    if selected.exit_code != 0:
+        raise UnreachableError(f"qselect: {selected.words}")
+    if not selected.printed.strip():
         return []
-    reply = described(ask, *own.printed.split())
+    reply = described(ask, *selected.printed.split())
     if reply.exit_code != 0 and not UNKNOWN_ID.search(reply.errors):  # one may have been forgotten meanwhile
         raise UnreachableError(f"qstat: {reply.words}")
     marked = [name for name, job in jobs_of(reply).items() if has_mark(job.get("Variable_List"), mark)]
@@ -172,13 +172,13 @@ def has_mark(variables: Any, mark: str) -> bool:
 def elapsed_s(job_id: str, ask: Ask) -> Starts:
     """From ``qstat``, for the job's last start."""
     reply = described(ask, job_id)
-    found: Starts = []
+    starts: Starts = []
     for job in jobs_of(reply).values() if reply.exit_code == 0 else []:
         match = re.fullmatch(r"(\d+):(\d\d):(\d\d)", str(job.get("resources_used", {}).get("walltime", "")))
         if match:
             hours, minutes, seconds = map(int, match.groups())
-            found.append((None, 3600.0 * hours + 60 * minutes + seconds))
-    return found
+            starts.append((None, 3600.0 * hours + 60 * minutes + seconds))
+    return starts
 
 
 def cancel_command(job_id: str) -> list[str]:

@@ -28,8 +28,8 @@ def find_scheduler(name: str) -> Scheduler:
         wrong = faults(module)
         if wrong:
             raise InputError(f"{plugins.words(point)} {wrong[0]}; see docs/extending.md, or uninstall it")
-        found: Scheduler = module
-        return found
+        scheduler: Scheduler = module
+        return scheduler
     if name not in SCHEDULERS:
         raise InputError(f"unknown scheduler '{shown(name)}'; {suggest(name, scheduler_names())}")
     return SCHEDULERS[name]
@@ -52,7 +52,7 @@ def usable_schedulers() -> Iterator[Scheduler]:
 
 def faults(module: Any) -> list[str]:
     """What a module lacks of ``Scheduler``, or has in another form, in words."""
-    found = []
+    problems = []
     for name, wanted in vars(Scheduler).items():
         if name.startswith("_"):
             continue
@@ -60,12 +60,12 @@ def faults(module: Any) -> list[str]:
         if isinstance(wanted, property):
             kind = get_type_hints(wanted.fget)["return"]
             if not isinstance(given, kind):
-                found.append(f"{'lacks' if given is None else 'has another'} {name}, a {kind.__name__}")
+                problems.append(f"{'lacks' if given is None else 'has another'} {name}, a {kind.__name__}")
         elif not callable(given):
-            found.append(f"lacks the function {name}{shape(wanted)}")
+            problems.append(f"lacks the function {name}{shape(wanted)}")
         elif len(signature(given).parameters) != len(signature(wanted).parameters) - 1:
-            found.append(f"has another {name} than {name}{shape(wanted)}")
-    return found
+            problems.append(f"has another {name} than {name}{shape(wanted)}")
+    return problems
 
 
 def shape(function: Any) -> str:

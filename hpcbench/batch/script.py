@@ -136,7 +136,10 @@ def programs(job: Job, site: Site) -> list[str]:
     launchers = ({} if steps else {"launch": job}) | ({"launch_per_node": once} if alone else {})
     needed = job.ranks > 1 or site.scheduler != "local"
     return [
-        *(f"{name}=({words(launcher(each, site)) if needed else ''})" for name, each in launchers.items()),
+        *(
+            f"{name}=({words(launcher(launched_job, site)) if needed else ''})"
+            for name, launched_job in launchers.items()
+        ),
         f"hpcbench=({words([*inside, *job.command])})",
         f"local_path={expanded(path)}",
     ]

@@ -74,20 +74,20 @@ def time_s(what: str, text: str) -> int:
     Raises ``InputError``.
     """
     if match := re.fullmatch(r"(?:(\d{1,99})-)?(\d{1,99}):([0-5]\d):([0-5]\d)", text):
-        days, hours, minutes, seconds = (int(each or 0) for each in match.groups())
-        found = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        days, hours, minutes, seconds = (int(group or 0) for group in match.groups())
+        total_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     elif match := re.fullmatch(r"(\d{1,99})([mh]?)", text):
-        found = int(match[1]) * (3600 if match[2] == "h" else 60)
+        total_s = int(match[1]) * (3600 if match[2] == "h" else 60)
     else:
         raise InputError(
             f"{what} ({shown(text)!r}) must be a time such as 01:30:00, with minutes and seconds below 60, or 90m, 2h, "
             "or minutes"
         )
-    if not found:
+    if not total_s:
         raise InputError(f"{what} ({shown(text)!r}) must be longer than 0")
-    if found > MOST_DAYS * 86_400:
+    if total_s > MOST_DAYS * 86_400:
         raise InputError(f"{what} ({shown(text)!r}) must be at most {MOST_DAYS} days; lower it")
-    return found
+    return total_s
 
 
 def clock(seconds: int) -> str:

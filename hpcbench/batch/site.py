@@ -107,10 +107,10 @@ class Site:
             raise InputError(
                 f"site {self.name}: scheduler ({shown(self.scheduler)}) must be one of {', '.join(schedulers)}"
             )
-        for each in (self.queue, self.qos, self.constraint, self.gpu_bind, self.cpu_bind, self.mpi):
-            check_text(f"site {self.name}", each)
-        for each in self.directives:
-            check_text(f"site {self.name}: directives", each, spaces=True)
+        for text in (self.queue, self.qos, self.constraint, self.gpu_bind, self.cpu_bind, self.mpi):
+            check_text(f"site {self.name}", text)
+        for directive in self.directives:
+            check_text(f"site {self.name}: directives", directive, spaces=True)
         check_variables(f"site {self.name}: local_path", self.local_path)
         if self.max_time:
             time_s(f"site {self.name}: max_time", self.max_time)
@@ -122,12 +122,12 @@ def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
     A package that cannot be found is left out; ``check_packages`` says so.
     """
     environ = os.environ if environ is None else environ
-    own = environ.get("HPCBENCH_SITES") or str(Path.home() / ".config" / "hpcbench" / "sites")
+    own_folder = environ.get("HPCBENCH_SITES") or str(Path.home() / ".config" / "hpcbench" / "sites")
     packages = []
     for name in plugins.names(plugins.MACHINES):
         with suppress(InputError):
             packages.append(package_folder(name))
-    return [Path(own), *packages, PROFILES]
+    return [Path(own_folder), *packages, PROFILES]
 
 
 def package_folder(name: str) -> Path:
@@ -146,22 +146,22 @@ def check_packages() -> None:
 
 def known_sites(environ: Mapping[str, str] | None = None) -> dict[str, Path]:
     """Profiles by name; the user's own hide those of the suite. Raises ``InputError`` for two of the same name."""
-    places = folders(environ)
-    return {name: the_file(name, "site", places) for name in yaml_files(places)}
+    profile_folders = folders(environ)
+    return {name: the_file(name, "site", profile_folders) for name in yaml_files(profile_folders)}
 
 
 def find_site(name: str, environ: Mapping[str, str] | None = None) -> Site:
     """The site called ``name``, or that of the profile file ``name``. Raises ``InputError`` for none or a bad one."""
-    places = folders(environ)
-    known = yaml_files(places)
+    profile_folders = folders(environ)
+    known = yaml_files(profile_folders)
     if name in known:
-        return read_site(the_file(name, "site", places), environ)
+        return read_site(the_file(name, "site", profile_folders), environ)
     if name.endswith((".yaml", ".yml")):
         return read_site(Path(name), environ)
     check_packages()
     hint = suggest_by_title(name, titles_of(known))
     end = "" if hint.endswith("?") else "."
-    raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {places[0] / name}.yaml")
+    raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {profile_folders[0] / name}.yaml")
 
 
 def read_site(path: Path, environ: Mapping[str, str] | None = None) -> Site:
@@ -188,8 +188,8 @@ def machine_of(values: Tree, path: Path, environ: Mapping[str, str] | None) -> M
 
 def machine_folders(environ: Mapping[str, str] | None = None) -> list[Path]:
     """Where the files of machines are, the user's own first."""
-    own, *packages, _ = folders(environ)
-    return [own / "machines", *(folder / "machines" for folder in packages), MACHINES]
+    own_folder, *packages, _ = folders(environ)
+    return [own_folder / "machines", *(folder / "machines" for folder in packages), MACHINES]
 
 
 def node_of(machine: Machine) -> Node:

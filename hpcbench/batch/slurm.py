@@ -104,7 +104,7 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
     if reply.exit_code != 0 and UNKNOWN_ID not in reply.errors:
         raise UnreachableError(f"squeue: {reply.words}")
     known = parse(reply, "squeue")
-    left = [each for each in job_ids if each not in known]
+    left = [job_id for job_id in job_ids if job_id not in known]
     return known | accounted(left, ask) if left else known
 
 
@@ -145,12 +145,12 @@ def elapsed_s(job_id: str, ask: Ask) -> Starts:
     """From the accounting, which knows each start of a job that was requeued."""
     command = ["sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", f"--jobs={job_id}"]
     reply = ask([*command, "--format=Start,ElapsedRaw"])
-    found: Starts = []
+    starts: Starts = []
     for parts in lines_of(reply) if reply.exit_code == 0 else []:
         if len(parts) == 2 and parts[1].isdecimal() and "T" in parts[0]:
             with contextlib.suppress(ValueError):  # another format than the standard one
-                found.append((datetime.fromisoformat(parts[0]).timestamp(), float(parts[1])))
-    return found
+                starts.append((datetime.fromisoformat(parts[0]).timestamp(), float(parts[1])))
+    return starts
 
 
 def cancel_command(job_id: str) -> list[str]:

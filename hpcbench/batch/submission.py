@@ -168,14 +168,16 @@ def job_statuses(jobs: Sequence[JobHandle]) -> list[JobStatus]:
     A job that its scheduler has forgotten is judged by its folder. The status is ``unknown`` if the scheduler cannot be
     asked, or if a submission has no answer and is too recent to be given up.
     """
-    found: dict[Path, JobStatus] = {}
+    status_by_folder: dict[Path, JobStatus] = {}
     for name in dict.fromkeys(job.scheduler for job in jobs):
-        own = [settled(job) for job in jobs if job.scheduler == name]
-        found |= {job.folder: each for job, each in own if each is not None}
-        found |= queried(name, [job for job, each in own if each is None])
-        for job in [job for job, each in own if each is None and found[job.folder].state in ENDED]:
-            found[job.folder] = followed(job, found[job.folder])
-    return [found[job.folder] for job in jobs]
+        settled_jobs = [settled(job) for job in jobs if job.scheduler == name]
+        status_by_folder |= {job.folder: status for job, status in settled_jobs if status is not None}
+        status_by_folder |= queried(name, [job for job, status in settled_jobs if status is None])
+        for job in [
+            job for job, status in settled_jobs if status is None and status_by_folder[job.folder].state in ENDED
+        ]:
+            status_by_folder[job.folder] = followed(job, status_by_folder[job.folder])
+    return [status_by_folder[job.folder] for job in jobs]
 
 
 def settled(job: JobHandle) -> tuple[JobHandle, JobStatus | None]:
@@ -210,17 +212,17 @@ def why_lost(folder: Path) -> str:
 
 def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:
     """What the scheduler ``name`` says about jobs with ids; for jobs that it has forgotten, what their folders say."""
-    found: dict[Path, JobStatus] = {}
+    status_by_folder: dict[Path, JobStatus] = {}
     for start in range(0, len(jobs), MOST_IDS):
         some = jobs[start : start + MOST_IDS]
         try:
             known: Known = find_scheduler(name).query([job.job_id for job in some], ask)
         except UnreachableError as error:
             reason = f"{find_scheduler(name).TITLE} cannot be asked: {error}"
-            found |= {job.folder: JobStatus("unknown", reason) for job in some}
+            status_by_folder |= {job.folder: JobStatus("unknown", reason) for job in some}
         else:
-            found |= {job.folder: in_own_words(job.folder, known.get(job.job_id)) for job in some}
-    return found
+            status_by_folder |= {job.folder: in_own_words(job.folder, known.get(job.job_id)) for job in some}
+    return status_by_folder
 
 
 def followed(job: JobHandle, ended: JobStatus) -> JobStatus:
@@ -238,7 +240,7 @@ def followed(job: JobHandle, ended: JobStatus) -> JobStatus:
         known = scheduler.query(ids, ask) if ids else {}
     except UnreachableError as error:
         return JobStatus("unknown", f"continued by another job, and {scheduler.TITLE} cannot be asked: {error}")
-    alive = [each for each in ids if each in known and known[each].state in ("waiting", "running")]
+    alive = [job_id for job_id in ids if job_id in known and known[job_id].state in ("waiting", "running")]
     if alive:
         write_continuation(job.folder, hold, alive[-1])
         return known[alive[-1]]
@@ -264,8 +266,8 @@ def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:
     if summary is None:
         said = failure_reason(read_job_log(path)) if status.state == "failed" else ""
         return replace(status, reason=said or status.reason)
-    found = by_summary(summary)
-    return replace(found, source=status.source) if found.reason or found.state == "done" else status
+    run_status = by_summary(summary)
+    return replace(run_status, source=status.source) if run_status.reason or run_status.state == "done" else status
 
 
 def by_folder(path: Path) -> JobStatus:

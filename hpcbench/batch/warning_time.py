@@ -27,7 +27,7 @@ def checkpoint_s(folder: Path) -> float | None:
 
     ``None`` if none was written. Raises ``DataError`` for a damaged ``attempts.json``.
     """
-    saves = [save for each in Attempts.read(folder).attempts for save in each.saves if save.get("write_s")]
+    saves = [save for attempt in Attempts.read(folder).attempts for save in attempt.saves if save.get("write_s")]
     took = (max(save.get("stall_s", 0.0), save.get("copy_s", 0.0) + save["write_s"]) for save in saves)
     return max(took, default=None)
 
@@ -40,13 +40,13 @@ def longest_checkpoint(folder: Path) -> tuple[float | None, str]:
     packed = packed_runs(folder)
     if packed is None:
         return checkpoint_s(folder), "this run"
-    found: dict[str, float] = {}
+    seconds_by_run: dict[str, float] = {}
     for name in packed.words:
         with suppress(DataError):
             took = checkpoint_s(run_path(folder, name))
-            found |= {} if took is None else {name: took}
-    slowest = max(found, key=found.__getitem__, default="")
-    return found.get(slowest), f"run {slowest}"
+            seconds_by_run |= {} if took is None else {name: took}
+    slowest = max(seconds_by_run, key=seconds_by_run.__getitem__, default="")
+    return seconds_by_run.get(slowest), f"run {slowest}"
 
 
 def comparison(folder: Path, warn_s: int) -> tuple[str, bool]:

@@ -79,9 +79,9 @@ def make_bundle(request: BundleRequest, tell: Callable[[str], None]) -> Bundle:
         copy_source(source, work / name)
         pack(work / name, top / "source" / f"{name}{SUFFIX}")
         (work / "own").mkdir()
-        own = build_wheel(work / name, work / "own")
+        own_wheel = build_wheel(work / name, work / "own")
         tell(f"fetching the wheels that it needs for {request.target}")
-        closure = fetch_wheels(own, request.extras, request.target, site, work)
+        closure = fetch_wheels(own_wheel, request.extras, request.target, site, work)
         fill(top, closure, request)
         bytes_, digest = write_archive(top, request.out, tuple(closure.needed.values()))
     ranges = {name: str(versions) for name, versions in closure.of_site.items()}
@@ -162,8 +162,10 @@ def fill(top: Path, closure: Closure, request: BundleRequest) -> None:
 
 def facts(closure: Closure, versions: dict[str, str], request: BundleRequest) -> dict[str, Any]:
     """What the installation must know, for ``bundle.json``."""
-    own = closure.needed[DISTRIBUTION].requirements
-    ranges = {each.name: str(each.specifier) for each in own if each.marker is None}
+    requirements = closure.needed[DISTRIBUTION].requirements
+    ranges = {
+        requirement.name: str(requirement.specifier) for requirement in requirements if requirement.marker is None
+    }
     return {
         "distribution": DISTRIBUTION,
         "version": versions[DISTRIBUTION],

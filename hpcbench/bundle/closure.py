@@ -53,7 +53,9 @@ def follow(root: str, extras: tuple[str, ...], wheels: Mapping[str, Wheel], targ
         closure.needed[name] = wheel
         if (name, frozenset(requirement.extras)) not in seen:
             seen.add((name, frozenset(requirement.extras)))
-            asked += [each for each in wheel.requirements if applies(each, requirement.extras, target)]
+            asked += [
+                dependency for dependency in wheel.requirements if applies(dependency, requirement.extras, target)
+            ]
     closure.needed = dict(sorted(closure.needed.items()))
     closure.missing = sorted(set(closure.missing))
     closure.of_site = {name: tightest(versions) for name, versions in closure.of_site.items()}
@@ -63,7 +65,7 @@ def follow(root: str, extras: tuple[str, ...], wheels: Mapping[str, Wheel], targ
 def applies(requirement: Requirement, extras: set[str], target: Target) -> bool:
     """Whether a requirement of a package that was asked for with ``extras`` holds on the target."""
     marker = requirement.marker
-    return marker is None or any(marker.evaluate({**target.markers(), "extra": each}) for each in (extras or {""}))
+    return marker is None or any(marker.evaluate({**target.markers(), "extra": extra}) for extra in (extras or {""}))
 
 
 def without_marker(requirement: Requirement) -> str:
@@ -78,7 +80,7 @@ def tightest(versions: SpecifierSet) -> SpecifierSet:
     def bound(specifier: Specifier) -> Version:
         return Version(specifier.version)
 
-    lows = sorted((each for each in versions if each.operator == ">="), key=bound)
-    highs = sorted((each for each in versions if each.operator == "<"), key=bound)
-    others = [each for each in versions if each.operator not in (">=", "<")]
+    lows = sorted((specifier for specifier in versions if specifier.operator == ">="), key=bound)
+    highs = sorted((specifier for specifier in versions if specifier.operator == "<"), key=bound)
+    others = [specifier for specifier in versions if specifier.operator not in (">=", "<")]
     return SpecifierSet(",".join(map(str, [*lows[-1:], *highs[:1], *others])))

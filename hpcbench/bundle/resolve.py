@@ -93,7 +93,7 @@ def explain(output: str, what: str) -> str:
             "of wheels in PIP_FIND_LINKS with PIP_NO_INDEX=1"
         )
     absent = [
-        found[1] for line in errors if (found := re.search(r"No matching distribution found for ([^;\s]+)", line))
+        match[1] for line in errors if (match := re.search(r"No matching distribution found for ([^;\s]+)", line))
     ]
     if absent:
         return f"no wheel of {shown(absent[-1])} for {what} is on the package index; choose another --python or --arch"

@@ -52,19 +52,19 @@ def main(argv: list[str]) -> int:
     """Look, install, and look at what was installed; returns 0, or 2 if something does not fit."""
     args = parse(argv)
     facts = json.loads((HERE / "bundle.json").read_text(encoding="utf-8"))
-    found = look(facts)
-    for line in found.lines:
+    site = look(facts)
+    for line in site.lines:
         print(line)
-    for problem in found.problems:
+    for problem in site.problems:
         print(f"install.sh: error: {problem}", file=sys.stderr)
-    if found.problems:
+    if site.problems:
         return 2
     if args.check:
         print("the bundle fits; install it with --venv, --target or --prefix")
         return 0
     kind, folder = next((kind, getattr(args, kind)) for kind in ("venv", "target", "prefix") if getattr(args, kind))
     try:
-        install(kind, Path(folder).absolute(), facts, found)
+        install(kind, Path(folder).absolute(), facts, site)
     except InstallError as error:
         print(f"install.sh: error: {error}", file=sys.stderr)
         return 2
@@ -150,7 +150,7 @@ def in_range(version: str, needed: str) -> bool:
     return SpecifierSet(needed).contains(Version(version).base_version)
 
 
-def install(kind: str, folder: Path, facts: dict[str, Any], found: Found) -> None:
+def install(kind: str, folder: Path, facts: dict[str, Any], site: Found) -> None:
     """Install into a new folder, whole or not at all. Raises ``InstallError``."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InstallError(f"{folder} exists and is not empty; choose another folder, or remove it")
@@ -158,9 +158,9 @@ def install(kind: str, folder: Path, facts: dict[str, Any], found: Found) -> Non
     done = False
     try:
         python = prepare(kind, folder)
-        run_pip(python, kind, folder, found.absent, facts)
+        run_pip(python, kind, folder, site.absent, facts)
         path = search_path(kind, folder)
-        verify(python, path, facts, found)
+        verify(python, path, facts, site)
         done = True
     except OSError as error:
         raise InstallError(f"{folder}: cannot write there ({error.strerror}); choose another folder") from None
@@ -181,22 +181,22 @@ def prepare(kind: str, folder: Path) -> Path:
     if sys.prefix != sys.base_prefix:  # a virtual environment of the site: the new one builds on it, too
         below = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
         lines = [f"import site; site.addsitedir({path!r})\n" for path in below]
-        own = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-        (own / "of-the-site.pth").write_text("".join(lines), encoding="utf-8")
+        site_packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+        (site_packages / "of-the-site.pth").write_text("".join(lines), encoding="utf-8")
     return folder / "bin" / "python"
 
 
 def search_path(kind: str, folder: Path) -> str:
     """What ``PYTHONPATH`` must begin with; empty for an environment. Systems differ in where a prefix has packages."""
-    found = sorted({str(path.parent) for path in folder.rglob("*.dist-info")})
-    return "" if kind == "venv" else os.pathsep.join(found)
+    folders = sorted({str(path.parent) for path in folder.rglob("*.dist-info")})
+    return "" if kind == "venv" else os.pathsep.join(folders)
 
 
 def run_pip(python: Path, kind: str, folder: Path, absent: list[str], facts: dict[str, Any]) -> None:
     """Install what is pinned, each file checked against its hash, from the bundle's wheels alone."""
-    kept = [name for name in facts["site_or_bundle"] if name not in absent]
+    from_site = [name for name in facts["site_or_bundle"] if name not in absent]
     pinned = (HERE / "pinned.txt").read_text(encoding="utf-8").splitlines()
-    lines = [line for line in pinned if line.partition("==")[0] not in kept]
+    lines = [line for line in pinned if line.partition("==")[0] not in from_site]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     environment |= {"PIP_CONFIG_FILE": os.devnull}  # a site's settings may name indexes, or their own folder
     with tempfile.TemporaryDirectory() as scratch:
@@ -224,12 +224,12 @@ print(json.dumps([{name: version(name) for name in pinned}, places]))
 """
 
 
-def verify(python: Path, path: str, facts: dict[str, Any], found: Found) -> None:
+def verify(python: Path, path: str, facts: dict[str, Any], site: Found) -> None:
     """Look at the installation with the Python that runs it: the site's packages are where they were.
 
     Raises ``InstallError`` if hpcbench cannot be imported, or torch or numpy is another one.
     """
-    pinned = [name for name in facts["packages"] if name in found.absent or name not in facts["site_or_bundle"]]
+    pinned = [name for name in facts["packages"] if name in site.absent or name not in facts["site_or_bundle"]]
     words = [str(python), "-c", LOOK_AGAIN, json.dumps([pinned, list(facts["site"])])]
     variables = dict(os.environ)
     if path:

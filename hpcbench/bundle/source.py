@@ -32,17 +32,17 @@ def find_source(folder: Path | None) -> Path:
     Raises ``InputError`` if there is none.
     """
     places = [folder] if folder else [Path(hpcbench.__file__).resolve().parents[1], Path.cwd()]
-    found = next((place for place in places if (place / "pyproject.toml").is_file()), None)
-    if found is None:
+    source = next((place for place in places if (place / "pyproject.toml").is_file()), None)
+    if source is None:
         where = (
             f"--source {folder} holds" if folder else "this hpcbench is installed without its source; this folder has"
         )
         raise InputError(f"{where} no pyproject.toml; name a clone of the repository with --source")
-    if read_project(found).get("name") != DISTRIBUTION:
+    if read_project(source).get("name") != DISTRIBUTION:
         raise InputError(
-            f"{found}/pyproject.toml is not of {DISTRIBUTION}; name a clone of its repository with --source"
+            f"{source}/pyproject.toml is not of {DISTRIBUTION}; name a clone of its repository with --source"
         )
-    return found
+    return source
 
 
 def read_project(source: Path) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def lowest_version(project: dict[str, Any], name: str) -> str:
     for text in project["dependencies"]:
         requirement = Requirement(text)
         if requirement.name == name:
-            return next(each.version for each in requirement.specifier if each.operator == ">=")
+            return next(specifier.version for specifier in requirement.specifier if specifier.operator == ">=")
     raise AssertionError(f"{DISTRIBUTION} does not depend on {name}")
 
 
@@ -100,6 +100,8 @@ def builds_here(tree: Path) -> bool:
     """Whether everything that builds the wheel is installed here, so that pip need not fetch it."""
     needed = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     try:
-        return all(each.specifier.contains(version(each.name)) for each in map(Requirement, needed))
+        return all(
+            requirement.specifier.contains(version(requirement.name)) for requirement in map(Requirement, needed)
+        )
     except PackageNotFoundError:
         return False

@@ -46,8 +46,8 @@ def read_wheel(path: Path) -> Wheel:
 
 def read_wheels(folder: Path) -> dict[str, Wheel]:
     """All wheels of a folder by canonical name."""
-    found = [read_wheel(path) for path in sorted(folder.glob("*.whl"))]
-    return {wheel.name: wheel for wheel in found}
+    wheels = [read_wheel(path) for path in sorted(folder.glob("*.whl"))]
+    return {wheel.name: wheel for wheel in wheels}
 
 
 def write_stand_in(folder: Path, name: str, version: str) -> Path:

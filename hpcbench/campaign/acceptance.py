@@ -24,22 +24,22 @@ class Accepted:
 
 def judge(campaign: Campaign, results: Sequence[SizeResult]) -> list[Accepted]:
     """Judge every commitment of a campaign; ``open`` if too few runs are valid to tell."""
-    return [judge_one(campaign, each, results) for each in campaign.acceptance]
+    return [judge_one(campaign, promise, results) for promise in campaign.acceptance]
 
 
 def judge_one(campaign: Campaign, promise: Commitment, results: Sequence[SizeResult]) -> Accepted:
     """Judge one commitment."""
-    scenario = next(each for each in campaign.scenarios if each.name == promise.scenario)
+    scenario = next(scenario for scenario in campaign.scenarios if scenario.name == promise.scenario)
     unit = UNITS[scenario.metric.what]
     limit = promise.value * (1 + promise.tolerance)
     where = f"{promise.scenario}, {promise.category}, {counted(promise.nodes, 'node')}"
     asked = f"{significant(promise.value, 4)} {unit} + {100 * promise.tolerance:g} %"
-    found = next((each for each in results if (each.scenario.name, each.category.name, each.nodes) ==
-                  (promise.scenario, promise.category, promise.nodes)), None)  # fmt: skip
-    valid = found.valid if found is not None else 0
-    if found is None or found.value is None or valid < promise.repeats:
+    result = next((result for result in results if (result.scenario.name, result.category.name, result.nodes) ==
+                   (promise.scenario, promise.category, promise.nodes)), None)  # fmt: skip
+    valid = result.valid if result is not None else 0
+    if result is None or result.value is None or valid < promise.repeats:
         runs = f"{valid} of {counted(promise.repeats, 'valid run')}"
         return Accepted(promise, "open", f"{where}: {runs}, committed {asked}")
-    part = found.value / promise.value - 1
-    words = f"{where}: {significant(found.value, 4)} {unit}, committed {asked} ({100 * part:+.1f} %)"
-    return Accepted(promise, "met" if found.value <= limit else "missed", words)
+    part = result.value / promise.value - 1
+    words = f"{where}: {significant(result.value, 4)} {unit}, committed {asked} ({100 * part:+.1f} %)"
+    return Accepted(promise, "met" if result.value <= limit else "missed", words)

@@ -44,18 +44,18 @@ def category_of(campaign: Campaign, name: str | None) -> Category:
     """The category called ``name``; the first if ``name`` is ``None``. Raises ``InputError``."""
     if name is None:
         return campaign.categories[0]
-    found = {each.name: each for each in campaign.categories}
-    if name not in found:
-        raise InputError(f"campaign {campaign.name} has no category '{name}'; {suggest(name, list(found))}")
-    return found[name]
+    categories = {category.name: category for category in campaign.categories}
+    if name not in categories:
+        raise InputError(f"campaign {campaign.name} has no category '{name}'; {suggest(name, list(categories))}")
+    return categories[name]
 
 
 def scenario_of(campaign: Campaign, name: str) -> Scenario:
     """The scenario called ``name``. Raises ``InputError``."""
-    found = {each.name: each for each in campaign.scenarios}
-    if name not in found:
-        raise InputError(f"campaign {campaign.name} has no scenario '{name}'; {suggest(name, list(found))}")
-    return found[name]
+    scenarios = {scenario.name: scenario for scenario in campaign.scenarios}
+    if name not in scenarios:
+        raise InputError(f"campaign {campaign.name} has no scenario '{name}'; {suggest(name, list(scenarios))}")
+    return scenarios[name]
 
 
 def rule_for(scenario: Scenario, category: Category, setting: str) -> SettingRule | None:
@@ -96,26 +96,26 @@ def is_default(config: RunConfig, setting: str) -> bool:
 def refusals(scenario: Scenario, category: Category, config: RunConfig, base: RunConfig) -> Iterator[Refusal]:
     """The settings of ``config`` that the category refuses; ``base`` is the configuration of the campaign itself."""
     for setting, _ in known_keys(type(config)):
-        value, own = effective(config, setting), effective(base, setting)
+        value, base_value = effective(config, setting), effective(base, setting)
         if setting in ("train.target", "train.max_epochs"):
             rule: SettingRule | None = SettingRule((setting,), "fixed", "when a run ends is part of the metric")
         elif setting == "train.precision":
-            if value not in category.precision and value != own:
+            if value not in category.precision and value != base_value:
                 words = f"allows train.precision {' or '.join(category.precision)}"
                 yield Refusal(setting, value, words, category.precision_rule)
             continue
         else:
             rule = rule_for(scenario, category, setting)
         if rule is not None and rule.kind == "bounded":
-            if value != own and (wrong := broken(rule, value)):
+            if value != base_value and (wrong := broken(rule, value)):
                 yield Refusal(setting, value, f"allows {setting} {wrong}", rule.rule)
-        elif value != own and (
+        elif value != base_value and (
             rule.kind == "fixed"
             if rule is not None
             else not_free(category, setting) and not is_default(config, setting)
         ):
             why = rule.rule if rule is not None else f"what no rule frees stays as published in {category.name}"
-            yield Refusal(setting, value, f"fixes {setting} at {shown(own)}", why)
+            yield Refusal(setting, value, f"fixes {setting} at {shown(base_value)}", why)
 
 
 def not_free(category: Category, setting: str) -> bool:

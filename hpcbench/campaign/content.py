@@ -45,8 +45,8 @@ def read_content(folder: CampaignFolder, definition: Definition) -> Content:
     campaign = definition.campaign
     scenarios = []
     for name in dict.fromkeys(result.scenario.name for result in results):
-        own = tuple(result for result in results if result.scenario.name == name)
-        scenarios.append((own[0].scenario, own, tuple(rows_of(own[0].scenario, own))))
+        sizes = tuple(result for result in results if result.scenario.name == name)
+        scenarios.append((sizes[0].scenario, sizes, tuple(rows_of(sizes[0].scenario, sizes))))
     packages = {
         installation_words(installed(RunFolder(folder.study(result.category, result.scenario).run(run.name))))
         for result in results for run in result.runs
@@ -60,7 +60,7 @@ def text_of(content: Content) -> str:
     """The response as text within 100 columns."""
     blocks = [heading(content), *([REHEARSAL] if content.rehearsal else [])]
     if content.acceptance:
-        blocks.append("\n".join(wrapped([f"{each.verdict}: {each.words}" for each in content.acceptance])))
+        blocks.append("\n".join(wrapped([f"{accepted.verdict}: {accepted.words}" for accepted in content.acceptance])))
     for scenario, results, rows in content.scenarios:
         shown = response_table(scenario, rows)
         lines = wrapped([*size_lines(content, results), *cost_lines(scenario, rows)])
@@ -100,12 +100,12 @@ def size_lines(content: Content, results: Sequence[SizeResult]) -> list[str]:
 
 def notes(content: Content) -> list[str]:
     """Where the rules are from, what ran, and that the results are not verified."""
-    found = [f"Rules: {each.text}; {each.url}, read {each.read}." for each in content.campaign.sources]
-    found += [f"Packages: {each}." for each in content.packages]
-    found += [f"{scenario.name}: {note}" for scenario, _, _ in content.scenarios for note in scenario.notes]
+    lines = [f"Rules: {source.text}; {source.url}, read {source.read}." for source in content.campaign.sources]
+    lines += [f"Packages: {words}." for words in content.packages]
+    lines += [f"{scenario.name}: {note}" for scenario, _, _ in content.scenarios for note in scenario.notes]
     if any(scenario.references for scenario, _, _ in content.scenarios):
-        found.append(f"Rows 'reference' are published; their {TITLES['samples_per_s_per_accelerator']} is calculated.")
-    return [*found, f"{NOT_VERIFIED}."]
+        lines.append(f"Rows 'reference' are published; their {TITLES['samples_per_s_per_accelerator']} is calculated.")
+    return [*lines, f"{NOT_VERIFIED}."]
 
 
 def wrapped(lines: Sequence[str]) -> list[str]:

@@ -18,9 +18,9 @@ WORDS = {"adamw": "AdamW", "adam": "Adam", "nvlamb": "LAMB", "lamb": "LAMB", "sg
 
 def best_known(application: str, batch: int) -> Recipe | None:
     """The published recipe with the fewest epochs to the target at a global batch; ``None`` if there is none."""
-    found = [each for each in RECIPES if each.application == application and each.global_batch_size == batch
-             and each.epochs is not None]  # fmt: skip
-    return min(found, key=lambda each: each.epochs or 0.0, default=None)
+    recipes = [recipe for recipe in RECIPES if recipe.application == application and recipe.global_batch_size == batch
+               and recipe.epochs is not None]  # fmt: skip
+    return min(recipes, key=lambda recipe: recipe.epochs or 0.0, default=None)
 
 
 def cost_lines(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[str]:
@@ -30,21 +30,21 @@ def cost_lines(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[str]:
     batches: dict[tuple[int, str, str], list[float]] = {}
     for row in rows:
         batch, epochs = row.cells.get("global_batch"), row.cells.get("epochs")
-        own = row.kind == "result" and row.cells.get("samples_per_s_per_accelerator") is not None
-        if isinstance(batch, int) and isinstance(epochs, int | float) and (own or row.kind == "reference"):
+        measured = row.kind == "result" and row.cells.get("samples_per_s_per_accelerator") is not None
+        if isinstance(batch, int) and isinstance(epochs, int | float) and (measured or row.kind == "reference"):
             who = str(row.cells["system"]) if row.kind == "reference" else "the runs here"
             optimizer = str(row.cells.get("optimizer") or scenario.recipe.get("optim.name") or "")
             batches.setdefault((batch, who, optimizer), []).append(float(epochs))
-    lines = [cost_line(scenario, *key, found) for key, found in batches.items()]
+    lines = [cost_line(scenario, *key, epoch_counts) for key, epoch_counts in batches.items()]
     return [line for line in lines if line]
 
 
-def cost_line(scenario: Scenario, batch: int, who: str, optimizer: str, found: Sequence[float]) -> str:
+def cost_line(scenario: Scenario, batch: int, who: str, optimizer: str, epoch_counts: Sequence[float]) -> str:
     """One sentence; empty if no recipe is known, or if all epochs are below ``WORTH_A_LINE`` times its own."""
     recipe = best_known(scenario.application, batch)
     if recipe is None or recipe.epochs is None:
         return ""
-    low, high = min(found), max(found)
+    low, high = min(epoch_counts), max(epoch_counts)
     if high < WORTH_A_LINE * recipe.epochs:
         return ""
     needed = epochs_words(low) if low == high else f"{epochs_words(low)} to {epochs_words(high)}"

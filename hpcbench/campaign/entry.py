@@ -96,10 +96,12 @@ def run_settings(entry: Entry) -> dict[str, str]:
 
     A preset that the user chose keeps its own recipe, as far as the rules allow that.
     """
-    own = own_settings(entry)
+    campaign_settings = own_settings(entry)
     if entry.preset is not None:
-        own = {name: value for name, value in own.items() if name not in entry.scenario.recipe}
-    return {**own, **entry.settings}
+        campaign_settings = {
+            name: value for name, value in campaign_settings.items() if name not in entry.scenario.recipe
+        }
+    return {**campaign_settings, **entry.settings}
 
 
 def run_config(entry: Entry) -> RunConfig:
@@ -151,10 +153,10 @@ def global_batch_of(entry: Entry, config: RunConfig) -> int | None:
     """The global batch of each run; ``None`` if the local one is fixed. Raises ``InputError`` if nothing gives one."""
     if entry.scenario.batch.local_size is not None:
         return None
-    found = entry.scenario.batch.global_size or entry.global_batch or config.optim.base_batch_size
-    if found is None:
+    batch = entry.scenario.batch.global_size or entry.global_batch or config.optim.base_batch_size
+    if batch is None:
         raise InputError(f"scenario {entry.scenario.name} leaves the batch to you; give --global-batch-size")
-    return found
+    return batch
 
 
 def ladder(scenario: Scenario, nodes: tuple[int, ...]) -> tuple[int, ...]:

@@ -81,8 +81,8 @@ class SizeResult:
     @property
     def accelerators(self) -> int:
         """Accelerators of all runs that are side by side."""
-        each = self.runs[0].accelerators if self.runs else 0
-        return each * len(self.runs) if self.scenario.throughput else each
+        per_run = self.runs[0].accelerators if self.runs else 0
+        return per_run * len(self.runs) if self.scenario.throughput else per_run
 
     @property
     def valid(self) -> int:
@@ -92,15 +92,15 @@ class SizeResult:
 
 def read_results(folder: CampaignFolder, definition: Definition) -> list[SizeResult]:
     """Every size of every scenario and category that the folder has a study of. Raises ``InputError``."""
-    found: list[SizeResult] = []
+    results: list[SizeResult] = []
     for category in definition.campaign.categories:
-        for each in definition.campaign.scenarios:
-            scenario = rehearsed(each) if definition.rehearsal else each
+        for original in definition.campaign.scenarios:
+            scenario = rehearsed(original) if definition.rehearsal else original
             place = folder.study(category, scenario)
             if place.definition.exists():
                 entry = Entry(definition.campaign, scenario, category, definition.rehearsal)
-                found += read_scenario(entry, read_study(place), place.path)
-    return found
+                results += read_scenario(entry, read_study(place), place.path)
+    return results
 
 
 def read_scenario(entry: Entry, study: Scaling, path: Path) -> list[SizeResult]:
@@ -163,8 +163,8 @@ def seconds_per_step(folder: RunFolder) -> float | None:
     """The median over epochs of an epoch's seconds of training over its optimizer steps."""
     epochs = folder.read_epochs()
     steps = epochs["step"].diff().fillna(epochs["step"])
-    each = (epochs["train_s"] / steps)[steps > 0]
-    return float(each.median()) if len(each) else None
+    seconds = (epochs["train_s"] / steps)[steps > 0]
+    return float(seconds.median()) if len(seconds) else None
 
 
 def seconds_of_epochs(folder: RunFolder, epochs: int) -> float | None:
@@ -183,37 +183,37 @@ def seconds_of_epochs(folder: RunFolder, epochs: int) -> float | None:
 
 def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder) -> list[str]:
     """Why a run does not count."""
-    scenario, summary, found = entry.scenario, run.summary, []
+    scenario, summary, faults = entry.scenario, run.summary, []
     if "target" in scenario.validity and summary.status != "success":
-        found.append(f"{summary.metric} {score(summary.best)} does not reach {score(summary.target)}")
+        faults.append(f"{summary.metric} {score(summary.best)} does not reach {score(summary.target)}")
     if "epochs" in scenario.validity:
         needed = scenario.metric.epochs or scenario.stop.epochs
         if summary.epochs < needed:
-            found.append(f"{summary.epochs:g} epochs where {needed} count")
+            faults.append(f"{summary.epochs:g} epochs where {needed} count")
     if "samples" in scenario.validity:
         pairs = ((summary.train_samples, scenario.dataset.train_samples, "training"),
                  (summary.validation_samples, scenario.dataset.validation_samples, "validation"))  # fmt: skip
-        found += [f"{here:,} {what} samples instead of {asked:,}" for here, asked, what in pairs
-                  if asked is not None and here != asked]  # fmt: skip
-    found += [f"{each.setting} {shown(each.value)}, while the category {each.words}"
-              for each in refusals(scenario, entry.category, run.config, base)]  # fmt: skip
+        faults += [f"{here:,} {what} samples instead of {asked:,}" for here, asked, what in pairs
+                   if asked is not None and here != asked]  # fmt: skip
+    faults += [f"{refusal.setting} {shown(refusal.value)}, while the category {refusal.words}"
+               for refusal in refusals(scenario, entry.category, run.config, base)]  # fmt: skip
     batch = scenario.batch.global_size
     if batch is not None and summary.global_batch_size != batch:
-        found.append(f"global batch {summary.global_batch_size:,} instead of {batch:,}")
+        faults.append(f"global batch {summary.global_batch_size:,} instead of {batch:,}")
     if entry.category.released and not entry.rehearsal:
         record = installed(folder)
         if not record or not record.get("unchanged"):
-            found.append(installation_words(record))
-    return found
+            faults.append(installation_words(record))
+    return faults
 
 
 def installed(folder: RunFolder) -> dict[str, Any] | None:
     """What a run says about the packages that it used; ``None`` if it says nothing."""
     try:
-        found = json.loads(read_text(folder.environment))
+        environment = json.loads(read_text(folder.environment))
     except (OSError, ValueError, DataError):
         return None
-    record = found.get("installation") if isinstance(found, dict) else None
+    record = environment.get("installation") if isinstance(environment, dict) else None
     return record if isinstance(record, dict) else None
 
 

@@ -40,19 +40,19 @@ class CampaignFolder:
 
     def read(self) -> Definition | None:
         """The definition; ``None`` if there is none. Raises ``DataError`` for one that cannot be read."""
-        found = read_definition(self.definition, SCHEMA, "campaign")
-        if found is None:
+        values = read_definition(self.definition, SCHEMA, "campaign")
+        if values is None:
             return None
-        if not isinstance(found.get("rules"), dict):
+        if not isinstance(values.get("rules"), dict):
             raise DataError(self.definition, "has no rules", "give another folder")
-        return Definition(campaign_of(found["rules"], self.definition), bool(found.get("rehearsal")))
+        return Definition(campaign_of(values["rules"], self.definition), bool(values.get("rehearsal")))
 
     def open(self) -> Definition:
         """The definition of a folder that has one. Raises ``InputError`` for any other."""
-        found = self.read() if self.path.is_dir() else None
-        if found is None:
+        definition = self.read() if self.path.is_dir() else None
+        if definition is None:
             raise InputError(f"{self.path} holds no campaign.json; give the --campaign-dir of a campaign")
-        return found
+        return definition
 
     def withdraw(self) -> None:
         """Remove the definition if no study has begun, with the folders that are then empty."""

@@ -19,20 +19,20 @@ def lines_of(path: Path) -> dict[str, int]:
         root = loader.get_single_node()
     finally:
         loader.dispose()
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     if root is not None:
-        walk(root, "", found)
-    return found
+        walk(root, "", lines)
+    return lines
 
 
-def walk(node: yaml.Node, path: str, found: dict[str, int]) -> None:
-    """Put the lines of everything below ``node`` into ``found``."""
+def walk(node: yaml.Node, path: str, lines: dict[str, int]) -> None:
+    """Put the lines of everything below ``node`` into ``lines``."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             name = f"{path}.{key.value}" if path else str(key.value)
-            found[name] = key.start_mark.line + 1
-            walk(value, name, found)
+            lines[name] = key.start_mark.line + 1
+            walk(value, name, lines)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
-            found[f"{path}[{number}]"] = value.start_mark.line + 1
-            walk(value, f"{path}[{number}]", found)
+            lines[f"{path}[{number}]"] = value.start_mark.line + 1
+            walk(value, f"{path}[{number}]", lines)

@@ -36,11 +36,11 @@ def plan_entry(entry: Entry, site: Site) -> tuple[str, bool]:
     """The plan of one scenario, and whether all of it can run. Raises ``InputError`` for what is forbidden."""
     config = run_config(entry)
     sizes = plan_sizes(entry, config, site)
-    problems = [each.problem for each in sizes if each.problem]
+    problems = [size.problem for size in sizes if size.problem]
     counts = counts_problem(entry, config)
     problems += [counts] if counts else []
     cost = recipe_line(entry.scenario)
-    lines = [f"cannot run: {each}" for each in problems] + [f"metric: {entry.scenario.metric.text}"]
+    lines = [f"cannot run: {problem}" for problem in problems] + [f"metric: {entry.scenario.metric.text}"]
     told = "\n".join(part for line in [*lines, *([cost] if cost else [])] for part in filled(line, "", "  "))
     return f"{entry.scenario.name}: {entry.scenario.title}\n\n{sizes_table(sizes)}\n\n{told}", not problems
 
@@ -48,10 +48,10 @@ def plan_entry(entry: Entry, site: Site) -> tuple[str, bool]:
 def sizes_table(sizes: Sequence[SizePlan]) -> str:
     """A line for each size; memory is that of a rank."""
     rows = [
-        [f"{each.nodes:,}", f"{each.instances:,}", f"{each.ranks:,}", str(each.local_batch or "-"),
-         str(each.accumulation), f"{each.global_batch:,}", each.memory, str(each.runs),
-         "cannot run" if each.problem else "runs"]
-        for each in sizes
+        [f"{size.nodes:,}", f"{size.instances:,}", f"{size.ranks:,}", str(size.local_batch or "-"),
+         str(size.accumulation), f"{size.global_batch:,}", size.memory, str(size.runs),
+         "cannot run" if size.problem else "runs"]
+        for size in sizes
     ]  # fmt: skip
     shown = [number for number, name in enumerate(HEADERS)
              if name not in ("instances", "micro-batches") or any(row[number] != "1" for row in rows)]  # fmt: skip

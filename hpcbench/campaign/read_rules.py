@@ -27,16 +27,16 @@ AT = re.compile(rf"(?P<path>(?:{KEY}\.)*)(?:unknown key '(?P<unknown>[^']*)'|(?P
 def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
     """The folders of campaigns; the first match counts."""
     environ = os.environ if environ is None else environ
-    own = environ.get("HPCBENCH_CAMPAIGNS") or str(Path.home() / ".config" / "hpcbench" / "campaigns")
-    return [Path(own), CAMPAIGNS]
+    own_folder = environ.get("HPCBENCH_CAMPAIGNS") or str(Path.home() / ".config" / "hpcbench" / "campaigns")
+    return [Path(own_folder), CAMPAIGNS]
 
 
 def known_campaigns(environ: Mapping[str, str] | None = None) -> dict[str, Path]:
     """Files of rules by name; a user's own hide those of the suite."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for folder in reversed(folders(environ)):
-        found |= {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-    return dict(sorted(found.items()))
+        paths |= {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return dict(sorted(paths.items()))
 
 
 def campaign_path(name: str, environ: Mapping[str, str] | None = None) -> Path:
@@ -46,8 +46,10 @@ def campaign_path(name: str, environ: Mapping[str, str] | None = None) -> Path:
         return known[name]
     if name.endswith((".yaml", ".yml")):
         return Path(name)
-    own = folders(environ)[0]
-    raise InputError(f"unknown campaign '{name}'; {suggest(name, list(known))} (your own would be {own / name}.yaml)")
+    own_folder = folders(environ)[0]
+    raise InputError(
+        f"unknown campaign '{name}'; {suggest(name, list(known))} (your own would be {own_folder / name}.yaml)"
+    )
 
 
 def read_campaign(path: Path, environ: Mapping[str, str] | None = None) -> Campaign:
@@ -67,20 +69,20 @@ def read_campaign(path: Path, environ: Mapping[str, str] | None = None) -> Campa
 def campaign_of(tree: Tree, path: Path) -> Campaign:
     """The campaign of the values of a file. Raises ``InputError``."""
     try:
-        found = from_values(Campaign, {"name": path.stem, **tree}, "")
-        check(found)
+        campaign = from_values(Campaign, {"name": path.stem, **tree}, "")
+        check(campaign)
     except InputError as error:
         raise located(path, str(error)) from None
-    return found
+    return campaign
 
 
 def located(path: Path, message: str) -> InputError:
     """The error with file and, if the file itself has the key that the message begins with, line."""
     lines = lines_of(path)
-    found = AT.match(message)
+    match = AT.match(message)
     line = None
-    if found is not None:
-        whole = found["path"] + (found["unknown"] or found["key"] or "")
+    if match is not None:
+        whole = match["path"] + (match["unknown"] or match["key"] or "")
         while whole and line is None:
             whole = whole.rstrip(".")
             line = lines.get(whole)
@@ -93,8 +95,9 @@ def check(campaign: Campaign) -> None:
     for number, source in enumerate(campaign.sources):
         check_date(f"sources[{number}].read", source.read)
     for what, names in {
-        "sources": [each.text for each in campaign.sources], "categories": [each.name for each in campaign.categories],
-        "scenarios": [each.name for each in campaign.scenarios],
+        "sources": [source.text for source in campaign.sources],
+        "categories": [category.name for category in campaign.categories],
+        "scenarios": [scenario.name for scenario in campaign.scenarios],
     }.items():  # fmt: skip
         if not names:
             raise InputError(f"{what} must have at least one entry; a campaign has sources, categories and scenarios")
@@ -103,11 +106,11 @@ def check(campaign: Campaign) -> None:
     for number, category in enumerate(campaign.categories):
         if not category.precision:
             raise InputError(f"categories[{number}].precision must name at least one precision")
-    categories = [each.name for each in campaign.categories]
+    categories = [category.name for category in campaign.categories]
     for number, scenario in enumerate(campaign.scenarios):
         check_scenario(f"scenarios[{number}].", scenario, categories)
     for number, promise in enumerate(campaign.acceptance):
-        known(f"acceptance[{number}].scenario", promise.scenario, [each.name for each in campaign.scenarios])
+        known(f"acceptance[{number}].scenario", promise.scenario, [scenario.name for scenario in campaign.scenarios])
         known(f"acceptance[{number}].category", promise.category, categories)
 
 

@@ -22,4 +22,4 @@ def report(folder: CampaignFolder) -> int:
     write_atomic(folder.response, csv_text(content))
     write_campaign_page(content, folder)
     say(f"{text}\n\ntable: {folder.response}\npage: {folder.page}")
-    return DONE if all(each.verdict == "met" for each in content.acceptance) else TARGET_NOT_REACHED
+    return DONE if all(accepted.verdict == "met" for accepted in content.acceptance) else TARGET_NOT_REACHED

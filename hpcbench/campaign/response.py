@@ -70,7 +70,7 @@ def rows_of(scenario: Scenario, results: Sequence[SizeResult]) -> list[ResponseR
     for result in results:
         rows += [row_of_run(result, run) for run in result.runs]
         rows.append(row_of_size(result))
-    return rows + [row_of_reference(scenario, each) for each in scenario.references]
+    return rows + [row_of_reference(scenario, reference) for reference in scenario.references]
 
 
 def row_of_run(result: SizeResult, run: CampaignRun) -> ResponseRow:
@@ -163,5 +163,5 @@ def csv_rows(campaign: Campaign, rehearsal: bool, rows: Mapping[str, Sequence[Re
     return [
         {"campaign": campaign.name, "rehearsal": "rehearsal" if rehearsal else "", "row": row.kind,
          **{column: row.cells.get(column) for column in TITLES}, "scenario": scenario}
-        for scenario, each in rows.items() for row in each
+        for scenario, scenario_rows in rows.items() for row in scenario_rows
     ]  # fmt: skip

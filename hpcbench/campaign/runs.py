@@ -32,7 +32,7 @@ def check_entry(entry: Entry, site: Site) -> tuple[RunConfig, list[SizePlan]]:
     """The configuration and the sizes of an entry. Raises ``InputError`` with the first reason why it cannot run."""
     config = run_config(entry)
     sizes = plan_sizes(entry, config, site)
-    problem = next((each.problem for each in sizes if each.problem), "") or counts_problem(entry, config)
+    problem = next((size.problem for size in sizes if size.problem), "") or counts_problem(entry, config)
     if problem:
         raise InputError(f"{entry.campaign.name}, scenario {entry.scenario.name}: {problem}")
     check_released(entry)
@@ -43,13 +43,13 @@ def check_released(entry: Entry) -> None:
     """Raise ``InputError`` if the category asks for the released packages but others are installed."""
     if not entry.category.released or entry.rehearsal:
         return
-    found = installation()
-    if not found["unchanged"]:
-        others = [each.name for each in entry.campaign.categories if not each.released]
+    installed = installation()
+    if not installed["unchanged"]:
+        others = [category.name for category in entry.campaign.categories if not category.released]
         instead = f", or take --category {' or '.join(others)}" if others else ""
         raise InputError(
             f"category {entry.category.name} of {entry.campaign.name} needs the released packages: "
-            f"{installation_words(found)}; install the release, or commit{instead}"
+            f"{installation_words(installed)}; install the release, or commit{instead}"
         )
 
 

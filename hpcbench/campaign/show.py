@@ -29,8 +29,13 @@ TEXTS: tuple[Column, ...] = ("category", "replicate", "staged", "scheduler", "op
 def campaigns_table(campaigns: Sequence[Campaign]) -> str:
     """A line for each campaign."""
     rows = [
-        [each.name, ", ".join(category.name for category in each.categories), each.sources[0].read, each.title]
-        for each in campaigns
+        [
+            campaign.name,
+            ", ".join(category.name for category in campaign.categories),
+            campaign.sources[0].read,
+            campaign.title,
+        ]
+        for campaign in campaigns
     ]
     return table(("campaign", "categories", "read", "what"), rows)
 
@@ -38,11 +43,14 @@ def campaigns_table(campaigns: Sequence[Campaign]) -> str:
 def rules_page(campaign: Campaign) -> str:
     """All rules of a campaign as text."""
     blocks = ["\n".join(filled(campaign.title)), "\n".join(source_lines(campaign))]
-    blocks.append("Categories\n" + "\n".join(line for each in campaign.categories for line in category_lines(each)))
+    blocks.append(
+        "Categories\n" + "\n".join(line for category in campaign.categories for line in category_lines(category))
+    )
     blocks += ["\n".join(scenario_lines(campaign, scenario)) for scenario in campaign.scenarios]
     if campaign.acceptance:
-        rows = [[each.scenario, each.category, str(each.nodes), f"{each.value:g}", f"{100 * each.tolerance:g} %",
-                 str(each.repeats)] for each in campaign.acceptance]  # fmt: skip
+        rows = [[promise.scenario, promise.category, str(promise.nodes), f"{promise.value:g}",
+                 f"{100 * promise.tolerance:g} %", str(promise.repeats)]
+                for promise in campaign.acceptance]  # fmt: skip
         headers = ("scenario", "category", "nodes", "value", "tolerance", "repeats")
         blocks.append(f"Committed values\n\n{table(headers, rows, right=headers[2:])}")
     if campaign.notes:
@@ -87,7 +95,7 @@ def scenario_lines(campaign: Campaign, scenario: Scenario) -> Iterator[str]:
         yield ""
         yield "Reference results"
         yield ""
-        yield response_table(scenario, [row_of_reference(scenario, each) for each in scenario.references])
+        yield response_table(scenario, [row_of_reference(scenario, reference) for reference in scenario.references])
     cost = recipe_line(scenario)
     if cost:
         yield ""
@@ -121,8 +129,8 @@ def facts(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield "metric", f"{metric.text} ({metric.statistic}{excludes}); lower is better"
     words = {"target": "the target is reached", "epochs": "all epochs of the metric are trained",
              "samples": "the counts of the dataset agree", "seeds": "no two runs share a seed"}  # fmt: skip
-    yield "valid", "; ".join(words[each] for each in scenario.validity) or "always"
-    yield "reported", ", ".join(TITLES[each] for each in scenario.columns)
+    yield "valid", "; ".join(words[condition] for condition in scenario.validity) or "always"
+    yield "reported", ", ".join(TITLES[column] for column in scenario.columns)
 
 
 def setting_rows(campaign: Campaign, scenario: Scenario) -> Iterator[list[str]]:
@@ -163,7 +171,9 @@ def beside_table(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[str]:
     """What all rows share, and the systems, whose names are long."""
     columns = table_columns(scenario, rows)
     alike = [column for column in known_columns(scenario, rows) if column not in columns]
-    lines = ["in all rows: " + ", ".join(f"{TITLES[each]} {rows[0].text(each)}" for each in alike)] if alike else []
+    lines = (
+        ["in all rows: " + ", ".join(f"{TITLES[column]} {rows[0].text(column)}" for column in alike)] if alike else []
+    )
     if "samples_per_s_per_accelerator" in columns:
         lines.append("samples/s are those of an accelerator (acc.)")
     for kind, word in (("run", "here"), ("reference", "reference")):

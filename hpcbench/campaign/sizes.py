@@ -61,13 +61,13 @@ def plan_sizes(entry: Entry, config: RunConfig, site: Site) -> list[SizePlan]:
 
 def plan_size(entry: Entry, config: RunConfig, site: Site, nodes: int, per_node: int) -> SizePlan:
     """One size: its batch, its memory, and the first problem that forbids it."""
-    own = instance_nodes(entry, nodes)
-    ranks = own * per_node
+    per_run = instance_nodes(entry, nodes)
+    ranks = per_run * per_node
     parts = max(1, ranks // prod(spatial_sizes(config.parallel.spatial))) * config.train.accumulation
     whole = global_batch_of(entry, config)
     local = entry.scenario.batch.local_size if whole is None else (whole // parts if whole % parts == 0 else None)
     batch = whole or (local or 0) * parts
-    instances = nodes // own if entry.scenario.throughput else 1
+    instances = nodes // per_run if entry.scenario.throughput else 1
     plan = SizePlan(
         nodes, instances, ranks, site.node.gpus > 0, local, batch, config.train.accumulation,
         instances * (1 if entry.scenario.throughput else entry.scenario.replicates),
@@ -76,7 +76,7 @@ def plan_size(entry: Entry, config: RunConfig, site: Site, nodes: int, per_node:
     for problem in (instances_problem(entry, plan), batch_problem(plan, parts), dataset_problem(entry, plan)):
         if problem:
             return replace(plan, problem=problem)
-    return with_memory(entry, config, plan, own, per_node)
+    return with_memory(entry, config, plan, per_run, per_node)
 
 
 def instance_nodes(entry: Entry, nodes: int) -> int:
@@ -93,12 +93,13 @@ def instances_problem(entry: Entry, plan: SizePlan) -> str:
     scenario = entry.scenario
     if not scenario.throughput:
         return ""
-    own = entry.instance_nodes or 1
-    if plan.nodes % own:
-        return f"{counted(plan.nodes, 'node')} are no multiple of the {own} of an instance"
+    per_run = entry.instance_nodes or 1
+    if plan.nodes % per_run:
+        return f"{counted(plan.nodes, 'node')} are no multiple of the {per_run} of an instance"
     if plan.instances < scenario.replicates:
-        return (f"{counted(plan.nodes, 'node')} hold {counted(plan.instances, 'instance')} of {counted(own, 'node')}; "
-                f"{scenario.replicates} or more are needed: {scenario.replicates * own} nodes")  # fmt: skip
+        return (f"{counted(plan.nodes, 'node')} hold {counted(plan.instances, 'instance')} of "
+                f"{counted(per_run, 'node')}; {scenario.replicates} or more are needed: "
+                f"{scenario.replicates * per_run} nodes")  # fmt: skip
     return ""
 
 
@@ -132,8 +133,8 @@ def room_of_rank(site: Site, per_node: int) -> Room:
     if site.scheduler == "local":
         return Room("this machine", None)
     if site.node.gpus:
-        each = site.machine.memory_of_accelerator(site.constraint) if site.machine is not None else None
-        return Room("an accelerator", None if each is None else int(each * GIB))
+        gib = site.machine.memory_of_accelerator(site.constraint) if site.machine is not None else None
+        return Room("an accelerator", None if gib is None else int(gib * GIB))
     memory = site.node.memory_gib
     return Room("a rank's share of its node's memory", None if memory is None else memory * GIB // per_node)
 
@@ -146,8 +147,8 @@ def with_memory(entry: Entry, config: RunConfig, plan: SizePlan, nodes: int, per
         config = on_processors(config)
 
     def need(local: int) -> int | None:
-        own = replace(config, train=replace(config.train, local_batch_size=local))
-        return rank_memory(entry.application, own, nodes, per_node)
+        tried = replace(config, train=replace(config.train, local_batch_size=local))
+        return rank_memory(entry.application, tried, nodes, per_node)
 
     local = plan.local_batch or 1
     plan = replace(plan, need=need(local))
@@ -166,8 +167,8 @@ def memory_problem(entry: Entry, plan: SizePlan, need: Callable[[int], int | Non
         return f"local batch {local} takes {takes}"
     fits = local
     for _ in range(MOST_TRIES):
-        found = need(fits)
-        if found is not None and found <= plan.room.limit:
+        needed = need(fits)
+        if needed is not None and needed <= plan.room.limit:
             break
         fits = fits // 2 if fits % 2 == 0 else 0
         if not fits:
@@ -184,11 +185,11 @@ def counts_problem(entry: Entry, config: RunConfig) -> str:
     wanted = entry.scenario.dataset
     alone = copy.deepcopy(config)
     alone.data.train_samples = alone.data.validation_samples = None
-    found = dataset_size(entry.application, alone)
-    if found is None or found.basis != "files":
+    dataset = dataset_size(entry.application, alone)
+    if dataset is None or dataset.basis != "files":
         return ""
-    pairs = [("training", found.train_samples, wanted.train_samples),
-             ("validation", found.validation_samples, wanted.validation_samples)]  # fmt: skip
+    pairs = [("training", dataset.train_samples, wanted.train_samples),
+             ("validation", dataset.validation_samples, wanted.validation_samples)]  # fmt: skip
     for what, here, asked in pairs:
         if asked is not None and here != asked:
             return f"the dataset in {config.data.root} has {here:,} {what} samples, the rules want {asked:,}"

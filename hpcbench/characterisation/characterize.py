@@ -67,12 +67,12 @@ def characterize(application: Application, config: RunConfig, ranks: Ranks, want
     Raises ``InputError`` on all ranks for a mesh, a batch or a dataset that is not possible.
     """
     say = progress if ranks.launch.rank == 0 else silent
-    found, counted, config = counted_here(application, config, ranks, wanted, say)
+    characterisation, counted, config = counted_here(application, config, ranks, wanted, say)
     if wanted.measured:
         shape = mesh_of(application, config, ranks.launch.world_size)
-        found = with_times(found, application, config, ranks, shape, counted, wanted, say)
+        characterisation = with_times(characterisation, application, config, ranks, shape, counted, wanted, say)
     say("")
-    return ranks.group.broadcast_object(found)
+    return ranks.group.broadcast_object(characterisation)
 
 
 def counted_here(
@@ -92,7 +92,7 @@ def counted_here(
     counted = ranks.together(lambda: count_step(application, config, shape, link_of(ranks.group)))
     sample = ranks.together(lambda: prepared(application, config))
     data = ranks.together(lambda: describe_input(application, config, ranks.device, sample, read=wanted.measured))
-    found = Characterisation(
+    characterisation = Characterisation(
         application=application.name, title=application.title, preset=config.preset,
         date=datetime.now(UTC).isoformat(timespec="seconds"), version=__version__,
         host=host_of(ranks), precision=config.train.precision, local_batch=config.train.local_batch_size,
@@ -101,15 +101,15 @@ def counted_here(
         messages=counted.messages, roofs=tuple(measured_roofs(config, ranks, wanted, say)),
         notes=tuple(notes_of(config, wanted, launch.world_size)), configuration=as_tree(config),
     )  # fmt: skip
-    return found, counted, config
+    return characterisation, counted, config
 
 
 def with_times(
-    found: Characterisation, application: Application, config: RunConfig, ranks: Ranks, shape: MeshShape,
+    characterisation: Characterisation, application: Application, config: RunConfig, ranks: Ranks, shape: MeshShape,
     counted: Counted, wanted: Wanted, say: Callable[[str], None],
 ) -> Characterisation:  # fmt: skip
     """Add the times of steps, kernels and messages to what was counted; collective."""
-    roof = found.roof("compute", COMPUTED_IN[config.train.precision])
+    roof = characterisation.roof("compute", COMPUTED_IN[config.train.precision])
     products = total([kernel for kernel in counted.kernels if kernel.kind in PRODUCTS], "flop")
     budget = wanted.seconds * STEPS_SHARE / (1 + ranks.launch.world_size.bit_length())
     steps = measure_steps(application, config, ranks, shape, products, roof.value if roof else None, budget, say)
@@ -117,9 +117,9 @@ def with_times(
     curves = curves_for(counted, config, ranks)
     kernels = time_alone(counted.kernels, counted.operations, ranks.device, wanted.seconds * KERNELS_SHARE, say)
     return replace(
-        found, kernels=(*kernels[:-1], replace(kernels[-1], alone_s=steps.optimizer_s)), steps=steps.steps,
-        messages=tuple(with_exposed(message, steps) for message in found.messages), curves=tuple(curves),
-        profile=steps.profile, footprint=replace(found.footprint, measured_peak=steps.peak_bytes),
+        characterisation, kernels=(*kernels[:-1], replace(kernels[-1], alone_s=steps.optimizer_s)), steps=steps.steps,
+        messages=tuple(with_exposed(message, steps) for message in characterisation.messages), curves=tuple(curves),
+        profile=steps.profile, footprint=replace(characterisation.footprint, measured_peak=steps.peak_bytes),
     )  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def mesh_of(application: Application, config: RunConfig, ranks: int) -> MeshShap
 
 def prepared(application: Application, config: RunConfig) -> float:
     """Bytes of a sample as model and loss take it."""
-    return float(sum(each.nbytes for each in shapes(application, config, 1)))
+    return float(sum(tensor.nbytes for tensor in shapes(application, config, 1)))
 
 
 def link_of(group: Group) -> Link:
@@ -157,12 +157,12 @@ def measured_roofs(
     if not wanted.measured:
         return []
     say("roofs")
-    found = device_roofs(ranks.device, config.train.precision, ranks.group)
+    roofs = device_roofs(ranks.device, config.train.precision, ranks.group)
     if wanted.storage:
         say("storage")
         budget = max(LEAST_PROBE_S, wanted.seconds * PROBE_SHARE / len(wanted.storage))
-        found += storage_roofs(wanted.storage, staging_world(ranks.group), budget)
-    return found
+        roofs += storage_roofs(wanted.storage, staging_world(ranks.group), budget)
+    return roofs
 
 
 def with_exposed(message: Message, measured: Measured) -> Message:
@@ -193,19 +193,19 @@ def host_of(ranks: Ranks) -> Host:
 
 def notes_of(config: RunConfig, wanted: Wanted, ranks: int) -> Sequence[str]:
     """What is left out, and why."""
-    found = []
+    notes = []
     if not wanted.measured:
-        found.append("counted alone: nothing was measured")
-        return found
+        notes.append("counted alone: nothing was measured")
+        return notes
     if config.train.cuda_graph:
-        found.append("steps are not captured as a graph here, as they are in a run with train.cuda_graph")
+        notes.append("steps are not captured as a graph here, as they are in a run with train.cuda_graph")
     if not config.data.root:
-        found.append("no dataset at hand (--data.root): reading and decoding were not measured")
+        notes.append("no dataset at hand (--data.root): reading and decoding were not measured")
     if not wanted.storage:
-        found.append("no folder of storage was named (--storage): its roofs were not measured")
+        notes.append("no folder of storage was named (--storage): its roofs were not measured")
     if ranks == 1:
-        found.append("one rank: no messages were sent, and links have no curves")
-    return found
+        notes.append("one rank: no messages were sent, and links have no curves")
+    return notes
 
 
 def kernels_alone(
@@ -217,10 +217,10 @@ def kernels_alone(
     """
     wanted = Wanted(seconds)
     say = progress if ranks.launch.rank == 0 else silent
-    found, counted, config = counted_here(application, config, ranks, wanted, say)
+    characterisation, counted, config = counted_here(application, config, ranks, wanted, say)
     kernels = time_alone(counted.kernels, counted.operations, ranks.device, seconds, say)
     curves = curves_for(counted, config, ranks)
-    return ranks.group.broadcast_object(replace(found, kernels=kernels, curves=tuple(curves)))
+    return ranks.group.broadcast_object(replace(characterisation, kernels=kernels, curves=tuple(curves)))
 
 
 def curves_for(counted: Counted, config: RunConfig, ranks: Ranks) -> list[Curve]:

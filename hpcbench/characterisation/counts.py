@@ -83,39 +83,41 @@ def merged(
 
     If the other pass lacks an operation, all of its work is taken to grow with the batch.
     """
-    found: dict[Any, tuple[Kernel, Operation]] = {}
-    for each, other in zip(operations, aligned(operations, doubled), strict=True):
-        key = each.func, each.direction, str(each.args), str(each.kwargs)
-        if key in found:
-            kernel, first = found[key]
-            found[key] = replace(kernel, count=kernel.count + passes), first
+    kernels_by_key: dict[Any, tuple[Kernel, Operation]] = {}
+    for operation, other in zip(operations, aligned(operations, doubled), strict=True):
+        key = operation.func, operation.direction, str(operation.args), str(operation.kwargs)
+        if key in kernels_by_key:
+            kernel, first = kernels_by_key[key]
+            kernels_by_key[key] = replace(kernel, count=kernel.count + passes), first
             continue
-        moved = each.read_bytes + each.written_bytes
+        moved = operation.read_bytes + operation.written_bytes
         fixed_flop = fixed_bytes = 0.0
         if other is not None:
-            fixed_flop = max(0.0, 2 * each.flop - other.flop)
+            fixed_flop = max(0.0, 2 * operation.flop - other.flop)
             fixed_bytes = max(0.0, 2.0 * moved - other.read_bytes - other.written_bytes)
         kernel = Kernel(
-            each.name, each.kind, each.direction, each.precision, tuple(one.shape for one in each.inputs),
-            settings_of(each), passes, each.flop, each.read_bytes, each.written_bytes, fixed_flop, fixed_bytes,
+            operation.name, operation.kind, operation.direction, operation.precision,
+            tuple(one.shape for one in operation.inputs), settings_of(operation), passes, operation.flop,
+            operation.read_bytes, operation.written_bytes, fixed_flop, fixed_bytes,
         )  # fmt: skip
-        found[key] = kernel, each
-    return list(found.values())
+        kernels_by_key[key] = kernel, operation
+    return list(kernels_by_key.values())
 
 
 def aligned(operations: Sequence[Operation], others: Sequence[Operation]) -> list[Operation | None]:
     """For each operation, the same one in the other pass; one sample has copies that several lack, and the reverse."""
-    names, other_names = ([each.name for each in some] for some in (operations, others))
-    found: list[Operation | None] = [None] * len(operations)
+    names, other_names = ([operation.name for operation in some] for some in (operations, others))
+    counterparts: list[Operation | None] = [None] * len(operations)
     for first, second, size in SequenceMatcher(None, names, other_names, autojunk=False).get_matching_blocks():
-        found[first : first + size] = others[second : second + size]
-    return found
+        counterparts[first : first + size] = others[second : second + size]
+    return counterparts
 
 
 def made_by(operations: Sequence[Operation], doubled: Sequence[Operation]) -> int:
     """Bytes that grow with the batch and that the forward pass writes: each activation once, even if in place."""
     once, twice = (
-        sum(each.written_bytes for each in found if each.direction == "forward") for found in (operations, doubled)
+        sum(operation.written_bytes for operation in pass_operations if operation.direction == "forward")
+        for pass_operations in (operations, doubled)
     )
     return twice - once
 
@@ -124,7 +126,7 @@ def settings_of(operation: Operation) -> str:
     """What determines the work of an operation besides its shapes, in words."""
     args = operation.args
     if operation.name not in ("convolution", "convolution_backward"):
-        plain = [each for each in args if isinstance(each, int | float | list) and not holds_tensor(each)]
+        plain = [arg for arg in args if isinstance(arg, int | float | list) and not holds_tensor(arg)]
         return ", ".join(map(str, plain))[:80]
     stride, padding, dilation, transposed, _, groups = args[3:9] if operation.name == "convolution" else args[4:10]
     parts = [f"stride {crossed(stride)}", f"padding {crossed(padding)}"]
@@ -143,7 +145,7 @@ def crossed(numbers: Sequence[int]) -> str:
 
 def holds_tensor(value: Any) -> bool:
     """Whether a list holds tensors."""
-    return isinstance(value, list) and any(isinstance(each, TensorShape) for each in value)
+    return isinstance(value, list) and any(isinstance(entry, TensorShape) for entry in value)
 
 
 def optimizer_kernel(numbers: int, size: int, config: RunConfig) -> Kernel:
@@ -183,10 +185,10 @@ def gradient_messages(model: Any, config: RunConfig, shape: MeshShape, link: Lin
 def halo_messages(counted: PassCount, passes: int, link: Link) -> list[Message]:
     """Halos of samples that ranks share, and sums over ranks that share batch norm statistics."""
     traffic = counted.traffic
-    found = []
+    messages = []
     if traffic.forward + traffic.backward:
         size = passes * (traffic.forward + traffic.backward)
-        found.append(Message("halo", "exchange", link, passes * traffic.messages, size, fixed=False))
+        messages.append(Message("halo", "exchange", link, passes * traffic.messages, size, fixed=False))
     if traffic.sums:
-        found.append(Message("batch_norm", "all_reduce", link, passes * traffic.summed, passes * traffic.sums))
-    return found
+        messages.append(Message("batch_norm", "all_reduce", link, passes * traffic.summed, passes * traffic.sums))
+    return messages

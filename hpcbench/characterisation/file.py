@@ -17,9 +17,11 @@ from staging.formats.regular import open_regular
 MOST_BYTES = 256 << 20
 
 
-def write_characterisation(found: Characterisation, path: Path) -> None:
+def write_characterisation(characterisation: Characterisation, path: Path) -> None:
     """Write the file by way of a temporary name. Raises ``InputError`` where it cannot be written."""
-    text = json.dumps({"what": WHAT, "schema": SCHEMA, **dataclasses.asdict(found)}, indent=1, allow_nan=False)
+    text = json.dumps(
+        {"what": WHAT, "schema": SCHEMA, **dataclasses.asdict(characterisation)}, indent=1, allow_nan=False
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -48,11 +50,11 @@ def read_object(path: Path) -> dict[str, Any]:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise InputError(f"{path} has more than {MOST_BYTES:,} bytes, which no file of this kind has")
-        found = json.loads(content)
+        parsed = json.loads(content)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path} must hold a JSON object, not {shown(found)}")
-    return found
+    if not isinstance(parsed, dict):
+        raise InputError(f"{path} must hold a JSON object, not {shown(parsed)}")
+    return parsed

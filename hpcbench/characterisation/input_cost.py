@@ -30,8 +30,8 @@ def describe_input(
     data = config.data
     words = [str(getattr(data, name)) for name in ("format", "compression") if hasattr(data, name)]
     form = ", ".join(word for word in words if word != "none")
-    dataset, each = dataset_size(application, config), sample_size(application, config)
-    stored = float(each.total) if each is not None else None
+    dataset, size = dataset_size(application, config), sample_size(application, config)
+    stored = float(size.total) if size is not None else None
     files = None
     if data.root:
         training, _ = open_data(application, config)
@@ -58,10 +58,12 @@ def measure_reading(application: Application, config: RunConfig, device: torch.d
     for index in range(samples):
         training[index]
     before, wall, processor = io_counts(), time.perf_counter(), time.process_time()
-    found = [training[index] for index in range(samples)]
+    samples_read = [training[index] for index in range(samples)]
     read_s, processor_s = time.perf_counter() - wall, time.process_time() - processor
     after = io_counts()
-    inputs, targets = (stack([torch.as_tensor(each[part]) for each in found[:batch]]).to(device) for part in (0, 1))
+    inputs, targets = (
+        stack([torch.as_tensor(sample[part]) for sample in samples_read[:batch]]).to(device) for part in (0, 1)
+    )
     wait = synchronizer(device)
     task.prepare(inputs, targets, torch.arange(batch))
     wait()

@@ -25,20 +25,20 @@ def time_alone(
     A kernel has no time where the device cannot execute it alone, or memory does not suffice.
     """
     shares = budget_shares(kernels, budget_s)
-    found = []
+    timed_kernels = []
     for number, (kernel, operation, share) in enumerate(zip(kernels, operations, shares, strict=True)):
         say(f"kernel {number + 1} of {len(kernels)}: {kernel.operation}")
         seconds = None if operation is None else seconds_alone(operation, device, share)
-        found.append(replace(kernel, alone_s=seconds))
+        timed_kernels.append(replace(kernel, alone_s=seconds))
     say("")
-    return tuple(found)
+    return tuple(timed_kernels)
 
 
 def budget_shares(kernels: Sequence[Kernel], budget_s: float) -> list[float]:
     """Seconds for each kernel: in proportion to its operations and bytes, with a minimum for the small ones."""
     work = [kernel.flop / 10 + kernel.bytes for kernel in kernels]
     whole = sum(work) or 1.0
-    return [max(LEAST_BUDGET_S, budget_s * each / whole) for each in work]
+    return [max(LEAST_BUDGET_S, budget_s * kernel_work / whole) for kernel_work in work]
 
 
 def seconds_alone(operation: Operation, device: torch.device, budget_s: float) -> float | None:
@@ -56,8 +56,8 @@ def as_executed(operation: Operation) -> tuple[Any, ...]:
     args = operation.args
     if operation.name != "native_batch_norm_backward" or not isinstance(args[2], TensorShape):
         return args
-    kept = [replace(each, dtype=args[2].dtype) if isinstance(each, TensorShape) else each for each in args[5:7]]
-    return (*args[:5], *kept, *args[7:])
+    saved = [replace(arg, dtype=args[2].dtype) if isinstance(arg, TensorShape) else arg for arg in args[5:7]]
+    return (*args[:5], *saved, *args[7:])
 
 
 def filled(values: Any, device: torch.device) -> Any:
@@ -67,16 +67,16 @@ def filled(values: Any, device: torch.device) -> Any:
     if isinstance(values, torch.device):
         return device
     if isinstance(values, dict):
-        return {key: filled(each, device) for key, each in values.items()}
+        return {key: filled(entry, device) for key, entry in values.items()}
     if isinstance(values, list | tuple):
-        return type(values)(filled(each, device) for each in values)
+        return type(values)(filled(entry, device) for entry in values)
     return values
 
 
 def tensor_of(shape: TensorShape, device: torch.device) -> Tensor:
     """A tensor of this shape and layout; integer zeros are indices and classes that exist."""
-    places = 1 + sum((size - 1) * step for size, step in zip(shape.shape, shape.stride, strict=True))
-    numbers = max(0, places) if 0 not in shape.shape else 0
+    span = 1 + sum((size - 1) * step for size, step in zip(shape.shape, shape.stride, strict=True))
+    numbers = max(0, span) if 0 not in shape.shape else 0
     if shape.dtype.is_floating_point:
         memory = torch.rand(numbers, device=device).to(shape.dtype)
     else:

@@ -14,11 +14,11 @@ PEAKS = {"peak_32bit_tflop_s": "float32", "peak_tf32_tflop_s": "tf32"}
 SIXTEEN = ("bfloat16", "float16")
 
 
-def write_machine(found: Characterisation, path: Path) -> None:
+def write_machine(characterisation: Characterisation, path: Path) -> None:
     """Write the facts as a file that ``--machine`` takes. Raises ``InputError`` where it cannot be written."""
     import yaml
 
-    text = yaml.safe_dump(machine_facts(found), sort_keys=False, allow_unicode=True, width=110)
+    text = yaml.safe_dump(machine_facts(characterisation), sort_keys=False, allow_unicode=True, width=110)
     note = (
         "# Measured by hpcbench characterize: rates are what programs reached, not what makers state. Facts that were\n"
         "# not measured are absent.\n"
@@ -26,13 +26,13 @@ def write_machine(found: Characterisation, path: Path) -> None:
     write_new(path, "--machine-out", lambda temporary: temporary.write_text(note + text, encoding="utf-8"))
 
 
-def machine_facts(found: Characterisation) -> dict[str, Any]:
+def machine_facts(characterisation: Characterisation) -> dict[str, Any]:
     """The values of a machine file; what was not measured is left out.
 
     Peaks and memory bandwidth are those of each accelerator. On a machine without any they are those of the node, so
     the values of its ranks are added up.
     """
-    host = found.host
+    host = characterisation.host
     accelerated = host.device != "cpu"
     per_node = max(1, host.ranks // host.nodes)
     ranks = 1 if accelerated else per_node
@@ -41,15 +41,21 @@ def machine_facts(found: Characterisation) -> dict[str, Any]:
         facts |= {"accelerator": host.model, "accelerator_memory_gib": gib(host.memory_bytes)}
     else:
         facts |= {"processor": host.model, "cores": per_node * host.threads, "memory_gib": gib(host.memory_bytes)}
-    facts["accelerator_memory_gb_s"] = scaled(found.roof("memory"), ranks / 1e9)
-    sixteen = [roof for name in SIXTEEN if (roof := found.roof("compute", name)) is not None]
+    facts["accelerator_memory_gb_s"] = scaled(characterisation.roof("memory"), ranks / 1e9)
+    sixteen = [roof for name in SIXTEEN if (roof := characterisation.roof("compute", name)) is not None]
     facts["peak_16bit_tflop_s"] = scaled(max(sixteen, key=lambda roof: roof.value, default=None), ranks / 1e12)
-    facts |= {name: scaled(found.roof("compute", precision), ranks / 1e12) for name, precision in PEAKS.items()}
-    facts |= links(found, per_node)
-    storage = storage_facts(found, per_node)
+    facts |= {
+        name: scaled(characterisation.roof("compute", precision), ranks / 1e12) for name, precision in PEAKS.items()
+    }
+    facts |= links(characterisation, per_node)
+    storage = storage_facts(characterisation, per_node)
     known = {name: value for name, value in facts.items() if value is not None}
-    names = [*known, *(f"storage.{each['path']}" for each in storage)]
-    source = {"url": f"measured: hpcbench {found.version} on {host.name}", "read": found.date[:10], "facts": names}
+    names = [*known, *(f"storage.{folder['path']}" for folder in storage)]
+    source = {
+        "url": f"measured: hpcbench {characterisation.version} on {host.name}",
+        "read": characterisation.date[:10],
+        "facts": names,
+    }
     title = f"{host.name}, as measured with {units.counted(host.ranks, 'rank')}"
     return {"title": title, **known, **({"storage": storage} if storage else {}), "sources": [source]}
 
@@ -64,21 +70,21 @@ def scaled(roof: Roof | None, factor: float) -> float | None:
     return None if roof is None else float(f"{roof.value * factor:.4g}")
 
 
-def links(found: Characterisation, per_node: int) -> dict[str, float]:
+def links(characterisation: Characterisation, per_node: int) -> dict[str, float]:
     """Rates at which ranks send to each other: between accelerators of a node, and from a node to others."""
     facts = {}
-    for curve in found.curves:
+    for curve in characterisation.curves:
         if curve.operation == "exchange" and curve.link == "between nodes":
             facts["network_gb_s"] = float(f"{curve.bytes_per_s * per_node / 1e9:.4g}")
-        elif curve.operation == "exchange" and found.host.device != "cpu":
+        elif curve.operation == "exchange" and characterisation.host.device != "cpu":
             facts["accelerator_link_gb_s"] = float(f"{curve.bytes_per_s / 1e9:.4g}")
     return facts
 
 
-def storage_facts(found: Characterisation, per_node: int) -> list[dict[str, Any]]:
+def storage_facts(characterisation: Characterisation, per_node: int) -> list[dict[str, Any]]:
     """Rates per node of each folder that was probed."""
     folders: dict[str, dict[str, Any]] = {}
-    for roof in found.roofs:
+    for roof in characterisation.roofs:
         if roof.resource in ("read", "write"):
             folder = folders.setdefault(roof.name, {"path": roof.name})
             folder[f"{roof.resource}_gb_s"] = scaled(roof, per_node / 1e9)

@@ -30,7 +30,7 @@ def message_curves(group: Group, device: torch.device, timeout_s: float, largest
 
     Empty for a single rank. Collective; all nodes measure at once.
     """
-    found: list[Curve] = []
+    curves: list[Curve] = []
     sizes = [size for size in SIZES if size <= 4 * largest] or [SIZES[0]]
     for processes, ranks, nodes in subsets(group):
         link: Link = "between nodes" if nodes > 1 else "within a node"
@@ -47,8 +47,8 @@ def message_curves(group: Group, device: torch.device, timeout_s: float, largest
 
         for operation, work in (("all_reduce", reduce), ("exchange", swap)):
             points = measured(work, sizes, group, device)
-            found.append(curve(operation, ranks, nodes, link, points))  # type: ignore[arg-type]
-    return found
+            curves.append(curve(operation, ranks, nodes, link, points))  # type: ignore[arg-type]
+    return curves
 
 
 def subsets(group: Group) -> list[tuple[Any, int, int]]:
@@ -56,14 +56,14 @@ def subsets(group: Group) -> list[tuple[Any, int, int]]:
     if group.world_size == 1:
         return []
     launch = group.launch
-    found: list[tuple[Any, int, int]] = []
+    process_groups: list[tuple[Any, int, int]] = []
     equal = group.all_gather_object(launch.local_size).count(launch.local_size) == group.world_size
     if launch.nodes > 1 and launch.local_size > 1 and equal:
         nodes = group.all_gather_object(launch.node_rank)
-        members = [[rank for rank, node in enumerate(nodes) if node == each] for each in range(launch.nodes)]
-        own, _ = dist.new_subgroups_by_enumeration(members)  # type: ignore[no-untyped-call]
-        found.append((own, launch.local_size, 1))
-    return [*found, (dist.group.WORLD, group.world_size, launch.nodes)]
+        members = [[rank for rank, node in enumerate(nodes) if node == node_rank] for node_rank in range(launch.nodes)]
+        node_group, _ = dist.new_subgroups_by_enumeration(members)  # type: ignore[no-untyped-call]
+        process_groups.append((node_group, launch.local_size, 1))
+    return [*process_groups, (dist.group.WORLD, group.world_size, launch.nodes)]
 
 
 def exchange(peers: Peers, sent: torch.Tensor, received: torch.Tensor) -> None:
@@ -76,7 +76,7 @@ def measured(
     work: Callable[[int], None], sizes: Sequence[int], group: Group, device: torch.device
 ) -> list[CurvePoint]:  # fmt: skip
     """The time of each size on the slowest rank, medians over repeats; collective."""
-    wait, found = synchronizer(device), []
+    wait, points = synchronizer(device), []
     for size in sizes:
         work(size)
         seconds = []
@@ -87,11 +87,11 @@ def measured(
             work(size)
             wait()
             seconds.append(time.perf_counter() - started)
-        slowest = [max(each) for each in zip(*group.all_gather_object(seconds), strict=True)]
-        found.append(CurvePoint(size, median(slowest)))
-        if found[-1].seconds > LONGEST_S:
+        slowest = [max(repeat) for repeat in zip(*group.all_gather_object(seconds), strict=True)]
+        points.append(CurvePoint(size, median(slowest)))
+        if points[-1].seconds > LONGEST_S:
             break
-    return found
+    return points
 
 
 def curve(

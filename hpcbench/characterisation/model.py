@@ -295,8 +295,8 @@ class Characterisation:
 
     def roof(self, resource: Resource, name: str | None = None) -> Roof | None:
         """The highest roof of a resource, or the one called ``name``; ``None`` where there is none."""
-        found = [roof for roof in self.roofs if roof.resource == resource and name in (None, roof.name)]
-        return max(found, key=lambda roof: roof.value, default=None)
+        matching = [roof for roof in self.roofs if roof.resource == resource and name in (None, roof.name)]
+        return max(matching, key=lambda roof: roof.value, default=None)
 
 
 def total(kernels: Iterable[Kernel], what: Literal["flop", "bytes", "read_bytes", "written_bytes"]) -> float:

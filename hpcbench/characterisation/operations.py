@@ -71,15 +71,15 @@ class Operation:
     @property
     def inputs(self) -> list[TensorShape]:
         """The tensors that it takes."""
-        return [each for each in flattened((self.args, self.kwargs)) if isinstance(each, TensorShape)]
+        return [entry for entry in flattened((self.args, self.kwargs)) if isinstance(entry, TensorShape)]
 
     @property
     def precision(self) -> str:
         """The narrowest floating-point type among its inputs; else the type of the first tensor."""
-        types = [each.dtype for each in self.inputs]
-        floating = sorted((each for each in types if each.is_floating_point), key=lambda each: each.itemsize)
-        found = [*floating, *types, torch.float32][0]
-        return str(found).removeprefix("torch.")
+        types = [tensor.dtype for tensor in self.inputs]
+        floating = sorted((dtype for dtype in types if dtype.is_floating_point), key=lambda dtype: dtype.itemsize)
+        narrowest = [*floating, *types, torch.float32][0]
+        return str(narrowest).removeprefix("torch.")
 
 
 class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -102,8 +102,8 @@ def described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: 
     """What an operation that returned ``result`` did."""
     name, kind = func.overloadpacket.__name__, kind_of(func, args)
     read, written = read_by(name, args, kwargs), distinct(result)
-    known = {memory(each) for each in distinct((args, kwargs))}
-    made = sum(size(each) for each in written if memory(each) not in known)
+    known = {memory(tensor) for tensor in distinct((args, kwargs))}
+    made = sum(size(tensor) for tensor in written if memory(tensor) not in known)
     # autograd numbers a backward pass that is in progress
     backward = torch._C._current_graph_task_id() != -1
     products = product_flops(func, args, result)
@@ -121,25 +121,25 @@ def kind_of(func: Any, args: Sequence[Any]) -> Kind:
         weight = args[2 if name == "convolution_backward" else 1]
         groups = args[-2] if name == "convolution_backward" else args[-1]
         return "depthwise convolution" if groups > 1 and weight.shape[1] == 1 else "convolution"
-    found: Kind = "elementwise"
+    kind: Kind = "elementwise"
     if name in ("mm", "bmm", "addmm", "baddbmm"):
-        found = "matrix product"
+        kind = "matrix product"
     elif "batch_norm" in name:
-        found = "batch norm"
+        kind = "batch norm"
     elif "pool" in name:
-        found = "pooling"
+        kind = "pooling"
     elif "loss" in name or "softmax" in name:
-        found = "loss"
+        kind = "loss"
     elif name in COPIES:
-        found = "copy"
+        kind = "copy"
     elif name in REDUCTIONS:
-        found = "reduction"
-    return found
+        kind = "reduction"
+    return kind
 
 
 def other_flop(name: str, kind: Kind, args: Sequence[Any], read: Sequence[Tensor], written: Sequence[Tensor]) -> float:
     """Operations of anything but a product: one per element, except for the kinds above; copies have none."""
-    elements = max((each.numel() for each in (*read, *written)), default=0)
+    elements = max((tensor.numel() for tensor in (*read, *written)), default=0)
     if kind == "copy":
         return 0.0
     if kind == "batch norm":
@@ -168,11 +168,11 @@ def read_by(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Te
 
 def distinct(values: Any) -> list[Tensor]:
     """The tensors in nested lists, each memory once."""
-    found: dict[tuple[int, int], Tensor] = {}
-    for each in flattened(values):
-        if isinstance(each, Tensor):
-            found.setdefault((memory(each), int(each.storage_offset())), each)
-    return list(found.values())
+    tensors_by_memory: dict[tuple[int, int], Tensor] = {}
+    for entry in flattened(values):
+        if isinstance(entry, Tensor):
+            tensors_by_memory.setdefault((memory(entry), int(entry.storage_offset())), entry)
+    return list(tensors_by_memory.values())
 
 
 def memory(tensor: Tensor) -> int:
@@ -192,8 +192,8 @@ def flattened(values: Any) -> Iterator[Any]:
     if not isinstance(values, list | tuple):
         yield values
         return
-    for each in values:
-        yield from flattened(each)
+    for entry in values:
+        yield from flattened(entry)
 
 
 def shapes_of(values: Any) -> Any:
@@ -201,7 +201,7 @@ def shapes_of(values: Any) -> Any:
     if isinstance(values, Tensor):
         return TensorShape(tuple(values.shape), tuple(values.stride()), values.dtype)
     if isinstance(values, dict):
-        return {key: shapes_of(each) for key, each in values.items()}
+        return {key: shapes_of(entry) for key, entry in values.items()}
     if isinstance(values, list | tuple):
-        return type(values)(shapes_of(each) for each in values)
+        return type(values)(shapes_of(entry) for entry in values)
     return values

@@ -18,63 +18,68 @@ from hpcbench.results.report import Drawn, write_page
 from hpcbench.results.tables import WIDTH
 
 
-def as_text(found: Characterisation) -> str:
+def as_text(characterisation: Characterisation) -> str:
     """What was characterised, what limits a step, every table, and what is left out; within 100 columns."""
-    head = f"{headline(found)}. {host_words(found)} {verdict(found)}"
-    blocks = [textwrap.fill(head, WIDTH), *(each.as_text() for each in sheets(found))]
-    if found.notes:
+    head = f"{headline(characterisation)}. {host_words(characterisation)} {verdict(characterisation)}"
+    blocks = [textwrap.fill(head, WIDTH), *(sheet.as_text() for sheet in sheets(characterisation))]
+    if characterisation.notes:
         blocks.append("\n".join(textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ")
-                                for note in found.notes))  # fmt: skip
+                                for note in characterisation.notes))  # fmt: skip
     return "\n\n".join(blocks)
 
 
-def kernels_text(found: Characterisation, kind: str | None, most: int) -> str:
+def kernels_text(characterisation: Characterisation, kind: str | None, most: int) -> str:
     """The kernels of one kind, or of all, with the roofs that they are compared with; within 100 columns."""
-    chosen = tuple(kernel for kernel in found.kernels if kind in (None, kernel.kind))
-    shown = [kernel_sheet(replace(found, kernels=chosen), most), message_sheet(found), roof_sheet(found)]
-    blocks = [textwrap.fill(f"{headline(found)}. {host_words(found)}", WIDTH)]
-    return "\n\n".join([*blocks, *(each.as_text() for each in shown if each.lines)])
+    chosen = tuple(kernel for kernel in characterisation.kernels if kind in (None, kernel.kind))
+    shown = [
+        kernel_sheet(replace(characterisation, kernels=chosen), most),
+        message_sheet(characterisation),
+        roof_sheet(characterisation),
+    ]
+    blocks = [textwrap.fill(f"{headline(characterisation)}. {host_words(characterisation)}", WIDTH)]
+    return "\n\n".join([*blocks, *(sheet.as_text() for sheet in shown if sheet.lines)])
 
 
-def write_characterisation_page(found: Characterisation, path: Path, command: str = "") -> None:
+def write_characterisation_page(characterisation: Characterisation, path: Path, command: str = "") -> None:
     """Write the page by way of a temporary name. Raises ``InputError`` where its folder cannot be written."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hpcbench.characterisation"), PackageLoader("hpcbench.results")]),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     page = environment.get_template("characterisation.html").render(
-        version=__version__, page_title=headline(found), found=found, headline=headline(found),
-        verdict=verdict(found), tiles=tiles(found), figures=[Drawn.of(each) for each in figures(found)],
-        sheets=sheets(found), host=host_words(found), command=command,
+        version=__version__, page_title=headline(characterisation), found=characterisation,
+        headline=headline(characterisation), verdict=verdict(characterisation), tiles=tiles(characterisation),
+        figures=[Drawn.of(figure) for figure in figures(characterisation)],
+        sheets=sheets(characterisation), host=host_words(characterisation), command=command,
     )  # fmt: skip
     write_page(path, page)
 
 
-def headline(found: Characterisation) -> str:
+def headline(characterisation: Characterisation) -> str:
     """What was characterised."""
-    batch = f"local batch {found.local_batch}"
-    if found.accumulation > 1:
-        batch += f" x {found.accumulation}"
-    return f"{found.application} {found.preset}, {batch}, {found.precision}"
+    batch = f"local batch {characterisation.local_batch}"
+    if characterisation.accumulation > 1:
+        batch += f" x {characterisation.accumulation}"
+    return f"{characterisation.application} {characterisation.preset}, {batch}, {characterisation.precision}"
 
 
-def host_words(found: Characterisation) -> str:
+def host_words(characterisation: Characterisation) -> str:
     """Where it was measured."""
-    host = found.host
+    host = characterisation.host
     threads = f" x {units.counted(host.threads, 'thread')}" if host.device == "cpu" else ""
     versions = ", ".join(f"{name} {version}" for name, version in host.software.items())
     ranks = f"{units.counted(host.nodes, 'node')}, {units.counted(host.ranks, 'rank')}{threads}"
     return f"{ranks} on {host.model or host.device} ({host.device}); {versions}."
 
 
-def longest(found: Characterisation) -> Bound | None:
+def longest(characterisation: Characterisation) -> Bound | None:
     """The part whose least time is the longest."""
-    return max(bounds(found), key=lambda each: each.bound_s, default=None)
+    return max(bounds(characterisation), key=lambda bound: bound.bound_s, default=None)
 
 
-def verdict(found: Characterisation) -> str:
+def verdict(characterisation: Characterisation) -> str:
     """What limits a step, in a sentence."""
-    most, seconds = longest(found), step_s(found)
+    most, seconds = longest(characterisation), step_s(characterisation)
     if most is None:
         return "Nothing was measured: the counts are those of any machine."
     words = f"Of all parts, {most.part} ({most.roof}) needs most time, {units.duration(most.bound_s)} a step at least"
@@ -83,21 +88,21 @@ def verdict(found: Characterisation) -> str:
     return f"{words}; the step took {units.duration(seconds)}, {units.significant(seconds / most.bound_s)} times that."
 
 
-def tiles(found: Characterisation) -> list[dict[str, str]]:
+def tiles(characterisation: Characterisation) -> list[dict[str, str]]:
     """The numbers at the top."""
-    seconds, batch = step_s(found), found.local_batch * found.accumulation
-    flop, size = product_flop(found), found.bytes
-    touched = touches(found)
+    seconds, batch = step_s(characterisation), characterisation.local_batch * characterisation.accumulation
+    flop, size = product_flop(characterisation), characterisation.bytes
+    touched = touches(characterisation)
     rate = None if seconds is None else batch / seconds
-    shared = found.sharing > 1
-    per = f"per sample, on each of {found.sharing} ranks that share it" if shared else "per sample"
-    who = f"{found.sharing} ranks that share samples" if shared else "a rank"
+    shared = characterisation.sharing > 1
+    per = f"per sample, on each of {characterisation.sharing} ranks that share it" if shared else "per sample"
+    who = f"{characterisation.sharing} ranks that share samples" if shared else "a rank"
     return [
-        {"label": "Operations", "value": units.prefixed(found.useful_flop, "FLOP"),
+        {"label": "Operations", "value": units.prefixed(characterisation.useful_flop, "FLOP"),
          "note": f"{per}; products, forward and backward"},
         {"label": "Least bytes", "value": units.size(size / batch),
          "note": f"{per}; {units.significant(flop / size)} FLOP/B"},
-        {"label": "Activations", "value": units.size(found.footprint.written / found.local_batch),
+        {"label": "Activations", "value": units.size(characterisation.footprint.written / characterisation.local_batch),
          "note": f"{per}; each touched {units.significant(touched)} times"},
         {"label": "Samples", "value": units.MISSING if rate is None else f"{units.significant(rate)}/s",
          "note": "not measured" if rate is None else f"{who}, all ranks at work"},

@@ -18,36 +18,36 @@ COLORS = {
 LABELS = {"compute": "compute", "memory": "memory", "input": "storage", "network": "network"}
 
 
-def figures(found: Characterisation) -> list[Figure]:
+def figures(characterisation: Characterisation) -> list[Figure]:
     """Every plot that the characterisation has numbers for."""
-    every = [roofline(found), least_times(found)]
-    return [each for each in every if each is not None]
+    every = [roofline(characterisation), least_times(characterisation)]
+    return [figure for figure in every if figure is not None]
 
 
 @style.styled
-def roofline(found: Characterisation) -> Figure | None:
+def roofline(characterisation: Characterisation) -> Figure | None:
     """Roofs of compute, memory, storage and network in one picture, with the step under each of them."""
-    parts = bounds(found)
-    compute = next((each for each in parts if each.part == "compute"), None)
-    lines = [each for each in parts if each.part != "compute"]
-    seconds = step_s(found)
+    parts = bounds(characterisation)
+    compute = next((bound for bound in parts if bound.part == "compute"), None)
+    lines = [bound for bound in parts if bound.part != "compute"]
+    seconds = step_s(characterisation)
     if compute is None or not lines or seconds is None:
         return None
     figure = style.canvas(4.6)
     axes = figure.subplots()
-    flop = product_flop(found)
+    flop = product_flop(characterisation)
     attained = flop / seconds
-    low = min([flop / each.work for each in lines] + [compute.rate / each.rate for each in lines]) / 100
-    high = max([compute.rate / each.rate for each in lines] + [flop / each.work for each in lines]) * 10
-    rows = [kernel for kernel in found.kernels if kernel.kind in PRODUCTS and kernel.alone_s]
+    low = min([flop / bound.work for bound in lines] + [compute.rate / bound.rate for bound in lines]) / 100
+    high = max([compute.rate / bound.rate for bound in lines] + [flop / bound.work for bound in lines]) * 10
+    rows = [kernel for kernel in characterisation.kernels if kernel.kind in PRODUCTS and kernel.alone_s]
     bottom = min([attained, *(kernel.flop / (kernel.alone_s or 1) for kernel in rows)]) / 4
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, compute.rate * 3))
-    draw_roofs(axes, found, compute, lines, (low, high))
+    draw_roofs(axes, characterisation, compute, lines, (low, high))
     for kernel in rows:
         axes.scatter(kernel.flop / kernel.bytes, kernel.flop / (kernel.alone_s or 1), s=area(kernel, seconds),
                      color=style.BLUE, alpha=0.25, linewidths=0)  # fmt: skip
-    for each in lines:
-        draw_step(axes, each, flop, attained, compute.rate)
+    for bound in lines:
+        draw_step(axes, bound, flop, attained, compute.rate)
     axes.axhline(attained, color=style.FAINT, linewidth=0.7, linestyle=":")
     axes.annotate(f"the step: {units.prefixed(attained, 'FLOP/s')}", (high, attained), ha="right", va="bottom",
                   xytext=(-4, 2), textcoords="offset points", fontsize=8.5)  # fmt: skip
@@ -64,19 +64,19 @@ def roofline(found: Characterisation) -> Figure | None:
 
 
 def draw_roofs(
-    axes: Axes, found: Characterisation, compute: Bound, lines: list[Bound], ends: tuple[float, float]
+    axes: Axes, characterisation: Characterisation, compute: Bound, lines: list[Bound], ends: tuple[float, float]
 ) -> None:  # fmt: skip
     """Draw horizontal and sloping roofs with their names."""
-    for roof in found.roofs:
+    for roof in characterisation.roofs:
         if roof.resource == "compute":
             leading = roof.name == compute.roof
             axes.axhline(roof.value, color=style.INK, linewidth=1.6 if leading else 0.8, alpha=1 if leading else 0.45)
             axes.annotate(f"{roof.name}: {units.prefixed(roof.value, 'FLOP/s')}", (ends[1], roof.value), ha="right",
                           va="bottom", xytext=(-4, 2), textcoords="offset points", fontsize=8.5)  # fmt: skip
-    for number, each in enumerate(lines):
-        name = f"{LABELS[each.part]} {each.roof}"
-        slope(axes, each.rate, compute.rate, ends, COLORS[each.part], name, "-", 0.35 + 0.2 * (number % 3))
-    for roof in found.roofs:
+    for number, bound in enumerate(lines):
+        name = f"{LABELS[bound.part]} {bound.roof}"
+        slope(axes, bound.rate, compute.rate, ends, COLORS[bound.part], name, "-", 0.35 + 0.2 * (number % 3))
+    for roof in characterisation.roofs:
         if roof.resource == "cache":
             slope(axes, roof.value, compute.rate, ends, COLORS["cache"], roof.name, "--")
 
@@ -119,12 +119,12 @@ def area(kernel: Kernel, seconds: float) -> float:
 
 
 @style.styled
-def least_times(found: Characterisation) -> Figure | None:
+def least_times(characterisation: Characterisation) -> Figure | None:
     """The least time of each part beside the measured step."""
-    parts, seconds = bounds(found), step_s(found)
+    parts, seconds = bounds(characterisation), step_s(characterisation)
     if not parts:
         return None
-    rows = [(f"{LABELS[each.part]}: {each.roof}", each.bound_s, COLORS[each.part]) for each in parts]
+    rows = [(f"{LABELS[bound.part]}: {bound.roof}", bound.bound_s, COLORS[bound.part]) for bound in parts]
     if seconds is not None:
         rows.append(("the step, measured", seconds, style.MUTED))
     figure = style.canvas(0.7 + 0.34 * len(rows))

@@ -32,86 +32,86 @@ class Bound:
         return None if self.attained is None else self.attained / self.rate
 
 
-def step_s(found: Characterisation) -> float | None:
+def step_s(characterisation: Characterisation) -> float | None:
     """Seconds of the measured step on all ranks; ``None`` where none was measured."""
-    return found.steps[-1].median_s if found.steps else None
+    return characterisation.steps[-1].median_s if characterisation.steps else None
 
 
-def product_flop(found: Characterisation) -> float:
+def product_flop(characterisation: Characterisation) -> float:
     """Operations of products in a step of a rank."""
-    return total([kernel for kernel in found.kernels if kernel.kind in PRODUCTS], "flop")
+    return total([kernel for kernel in characterisation.kernels if kernel.kind in PRODUCTS], "flop")
 
 
-def bounds(found: Characterisation) -> list[Bound]:
+def bounds(characterisation: Characterisation) -> list[Bound]:
     """Every part whose work and roof are known, in the order of the table of a page."""
-    seconds = step_s(found)
+    seconds = step_s(characterisation)
     parts: list[Bound] = []
 
     def add(part: Part, roof: str, work: float, rate: float, latency_s: float = 0.0) -> None:
         attained = None if seconds is None else work / seconds
         parts.append(Bound(part, roof, work, rate, work / rate + latency_s, attained))
 
-    compute = found.roof("compute", COMPUTED_IN.get(found.precision, "float32"))
+    compute = characterisation.roof("compute", COMPUTED_IN.get(characterisation.precision, "float32"))
     if compute is not None:
-        add("compute", compute.name, product_flop(found), compute.value)
-    memory = found.roof("memory")
+        add("compute", compute.name, product_flop(characterisation), compute.value)
+    memory = characterisation.roof("memory")
     if memory is not None:
-        add("memory", "memory", found.bytes, memory.value)
-    stored, passes = found.input.stored_bytes, found.local_batch * found.accumulation
-    for roof in found.roofs:
+        add("memory", "memory", characterisation.bytes, memory.value)
+    stored, passes = characterisation.input.stored_bytes, characterisation.local_batch * characterisation.accumulation
+    for roof in characterisation.roofs:
         if roof.resource == "read" and stored is not None:
             add("input", roof.name, stored * passes, roof.value)
-    for message in found.messages:
-        curve = curve_of(found, message)
+    for message in characterisation.messages:
+        curve = curve_of(characterisation, message)
         if curve is not None:
             add("network", f"{message.kind}, {curve.link}", message.bytes, curve.bytes_per_s,
                 message.count * curve.latency_s)  # fmt: skip
     return parts
 
 
-def curve_of(found: Characterisation, message: Message) -> Curve | None:
+def curve_of(characterisation: Characterisation, message: Message) -> Curve | None:
     """The measured curve of a message's operation over the same link; a gather or a scatter is half a sum."""
     operation = "exchange" if message.operation == "exchange" else "all_reduce"
-    same = [each for each in found.curves if each.operation == operation and each.link == message.link]
-    return max(same, key=lambda each: each.ranks, default=None)
+    same = [curve for curve in characterisation.curves if curve.operation == operation and curve.link == message.link]
+    return max(same, key=lambda curve: curve.ranks, default=None)
 
 
-def bound_of(kernel: Kernel, found: Characterisation) -> float | None:
+def bound_of(kernel: Kernel, characterisation: Characterisation) -> float | None:
     """The least seconds of one execution: the longest of operations over roof, bytes over roof, and a launch.
 
     ``None`` where the roofs were not measured. Operations other than products are not compared with a product's roof.
     """
-    memory = found.roof("memory")
+    memory = characterisation.roof("memory")
     if memory is None:
         return None
-    launch = found.roof("launch")
+    launch = characterisation.roof("launch")
     seconds = max(kernel.bytes / memory.value, launch.value if launch else 0.0)
-    compute = found.roof("compute", kernel.precision) or found.roof("compute", "float32")
+    compute = characterisation.roof("compute", kernel.precision) or characterisation.roof("compute", "float32")
     if kernel.kind in PRODUCTS and compute is not None:
         seconds = max(seconds, kernel.flop / compute.value)
     return seconds
 
 
-def limited_by(kernel: Kernel, found: Characterisation) -> Literal["compute", "memory", "launch"]:
+def limited_by(kernel: Kernel, characterisation: Characterisation) -> Literal["compute", "memory", "launch"]:
     """Which of these sets the least time of a kernel; ``memory`` where no roof was measured."""
-    memory, bound = found.roof("memory"), bound_of(kernel, found)
+    memory, bound = characterisation.roof("memory"), bound_of(kernel, characterisation)
     if memory is None or bound is None or bound == kernel.bytes / memory.value:
         return "memory"
-    launch = found.roof("launch")
+    launch = characterisation.roof("launch")
     return "launch" if launch is not None and bound == launch.value else "compute"
 
 
-def lost_s(kernel: Kernel, found: Characterisation) -> float | None:
+def lost_s(kernel: Kernel, characterisation: Characterisation) -> float | None:
     """Seconds of a step beyond the kernel's bound: all executions alone, less their least time; never below zero.
 
     Work that a cache holds may be faster than the roof of memory.
     """
-    bound = bound_of(kernel, found)
+    bound = bound_of(kernel, characterisation)
     if bound is None or kernel.alone_s is None:
         return None
     return max(0.0, kernel.count * (kernel.alone_s - bound))
 
 
-def ranked(found: Characterisation) -> list[Kernel]:
+def ranked(characterisation: Characterisation) -> list[Kernel]:
     """Kernels by the time that they lose, the most first; those without a time last."""
-    return sorted(found.kernels, key=lambda kernel: -(lost_s(kernel, found) or 0.0))
+    return sorted(characterisation.kernels, key=lambda kernel: -(lost_s(kernel, characterisation) or 0.0))

@@ -29,19 +29,19 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 def device_roofs(device: torch.device, precision: str, group: Group, budget_s: float = 0.3) -> list[Roof]:
     """Measure each roof for about ``budget_s``; the median over ranks, which all measure at once. Collective."""
     names = dict.fromkeys(["float32", COMPUTED_IN[precision]])
-    found = [compute_roof(device, name, budget_s) for name in barred(names, group)]
+    roofs = [compute_roof(device, name, budget_s) for name in barred(names, group)]
     if device.type == "cuda":
         group.barrier()
-        found.append(tensor_float_roof(device, budget_s))
+        roofs.append(tensor_float_roof(device, budget_s))
     group.barrier()
     memory = memory_roof(device, budget_s)
-    found.append(memory)
+    roofs.append(memory)
     if device.type == "cpu":
         caches = [cache_roof(name, size, budget_s) for name, size in barred(cache_sizes(), group)]
         # If the result is no faster than memory, the cache was not what was measured.
-        found += [roof for roof in caches if roof.value > memory.value]
-    found.append(launch_roof(device, budget_s))
-    return over_ranks(found, group)
+        roofs += [roof for roof in caches if roof.value > memory.value]
+    roofs.append(launch_roof(device, budget_s))
+    return over_ranks(roofs, group)
 
 
 def barred(values: Iterable[T], group: Group) -> Iterator[T]:
@@ -54,12 +54,19 @@ def barred(values: Iterable[T], group: Group) -> Iterator[T]:
 def over_ranks(roofs: list[Roof], group: Group) -> list[Roof]:
     """The median over ranks of each roof that all of them have; collective."""
     everyone = group.all_gather_object(roofs)
-    found = []
+    medians = []
     for roof in everyone[0]:
-        same = [each for rank in everyone for each in rank if (each.resource, each.name) == (roof.resource, roof.name)]
+        same = [
+            rank_roof
+            for rank in everyone
+            for rank_roof in rank
+            if (rank_roof.resource, rank_roof.name) == (roof.resource, roof.name)
+        ]
         if len(same) == len(everyone):
-            found.append(Roof(roof.resource, roof.name, median(each.value for each in same), roof.unit, roof.how))
-    return found
+            medians.append(
+                Roof(roof.resource, roof.name, median(rank_roof.value for rank_roof in same), roof.unit, roof.how)
+            )
+    return medians
 
 
 def compute_roof(device: torch.device, name: str, budget_s: float) -> Roof:
@@ -120,7 +127,7 @@ def cache_sizes(folder: Path = CACHES, threads: int | None = None) -> list[tuple
     Level 1 is too small to be distinguished from the cost of a call.
     """
     threads = threads or torch.get_num_threads()
-    found = []
+    caches = []
     for index in sorted(folder.glob("index*")):
         try:
             level, kind, size, sharing = ((index / name).read_text().strip() for name in
@@ -129,8 +136,8 @@ def cache_sizes(folder: Path = CACHES, threads: int | None = None) -> list[tuple
             continue
         if kind != "Instruction" and int(level) > 1 and size.endswith("K"):
             together = min(processors_of(sharing), os.cpu_count() or 1)
-            found.append((f"L{level}", int(size[:-1]) * 1024 * max(1, threads // max(1, together))))
-    return found
+            caches.append((f"L{level}", int(size[:-1]) * 1024 * max(1, threads // max(1, together))))
+    return caches
 
 
 def processors_of(text: str) -> int:

@@ -225,9 +225,9 @@ def timed_steps(
 
 def profiled(step: Step, device: torch.device) -> dict[str, float]:
     """Seconds of a step by kind of operation, from torch's profiler; the other ranks make as many steps meanwhile."""
-    found = kernel_times(step, synchronizer(device), PROFILED_STEPS)
+    kernel_profile = kernel_times(step, synchronizer(device), PROFILED_STEPS)
     times: dict[str, float] = {}
-    for kind, milliseconds in found["kernel_ms_by_kind"].items():
+    for kind, milliseconds in kernel_profile["kernel_ms_by_kind"].items():
         name = KIND_OF_PROFILE.get(kind, kind)
         times[name] = times.get(name, 0.0) + milliseconds / 1e3
     return times

@@ -23,20 +23,20 @@ def storage_roofs(folders: Sequence[Path], world: World, budget_s: float) -> lis
 
     Raises ``InputError`` on all ranks for a path that is not a folder, or that cannot be written.
     """
-    found = []
+    roofs = []
     for folder in folders:
         name = world.broadcast(f"hpcbench-characterize-{secrets.token_hex(4)}")
-        own = folder / name
+        probe_folder = folder / name
         try:
-            together(world, lambda own=own: make_files(own, world))  # type: ignore[misc]
+            together(world, lambda probe_folder=probe_folder: make_files(probe_folder, world))  # type: ignore[misc]
             world.barrier()
-            options = StageOptions(own / "source", str(own / "destination"))
-            found += roofs_of(probe(options, world, budget_s=budget_s, quiet=True), str(folder), world.place.size)
+            options = StageOptions(probe_folder / "source", str(probe_folder / "destination"))
+            roofs += roofs_of(probe(options, world, budget_s=budget_s, quiet=True), str(folder), world.place.size)
             world.barrier()
         finally:
             if world.place.local_rank == 0:
-                shutil.rmtree(own, ignore_errors=True)
-    return found
+                shutil.rmtree(probe_folder, ignore_errors=True)
+    return roofs
 
 
 def make_files(folder: Path, world: World) -> None:
@@ -53,15 +53,15 @@ def make_files(folder: Path, world: World) -> None:
 
 def roofs_of(ceilings: Ceilings, name: str, ranks: int) -> list[Roof]:
     """The fastest reads and writes, per rank."""
-    found = []
+    roofs = []
     read, write = ceilings.best("read", "cold"), ceilings.best("write_flushed") or ceilings.best("write")
     if read is not None:
         where = "from the page cache" if read.note == "warm" else read.note
         how = f"{read.threads} threads, {read.block_bytes >> 10} KiB at a time, {where}"
-        found.append(Roof("read", name, read.total / ranks, "B/s", how))
+        roofs.append(Roof("read", name, read.total / ranks, "B/s", how))
     if write is not None:
         how = f"{write.threads} threads, {write.note or 'buffered'}" + (
             ", flushed" if write.part == "write_flushed" else ""
         )
-        found.append(Roof("write", name, write.total / ranks, "B/s", how))
-    return found
+        roofs.append(Roof("write", name, write.total / ranks, "B/s", how))
+    return roofs

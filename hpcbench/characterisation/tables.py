@@ -33,19 +33,20 @@ class Sheet:
         return "\n".join([text, *textwrap.wrap(self.note, WIDTH)])
 
 
-def sheets(found: Characterisation) -> list[Sheet]:
+def sheets(characterisation: Characterisation) -> list[Sheet]:
     """Every table for which the characterisation has content."""
     every = [
-        bound_sheet(found), work_sheet(found), kernel_sheet(found), footprint_sheet(found), input_sheet(found),
-        message_sheet(found), rank_sheet(found), roof_sheet(found), moved_sheet(found),
+        bound_sheet(characterisation), work_sheet(characterisation), kernel_sheet(characterisation),
+        footprint_sheet(characterisation), input_sheet(characterisation), message_sheet(characterisation),
+        rank_sheet(characterisation), roof_sheet(characterisation), moved_sheet(characterisation),
     ]  # fmt: skip
-    return [each for each in every if each.lines]
+    return [sheet for sheet in every if sheet.lines]
 
 
-def bound_sheet(found: Characterisation) -> Sheet:
+def bound_sheet(characterisation: Characterisation) -> Sheet:
     """Each part of the machine, its roof, and what a step attained."""
     lines = []
-    for bound in bounds(found):
+    for bound in bounds(characterisation):
         unit = "FLOP" if bound.part == "compute" else "B"
         lines.append((
             bound.part, bound.roof, units.prefixed(bound.work, unit), units.prefixed(bound.rate, f"{unit}/s"),
@@ -53,7 +54,7 @@ def bound_sheet(found: Characterisation) -> Sheet:
             units.MISSING if bound.attained is None else units.prefixed(bound.attained, f"{unit}/s"),
             units.percent(bound.utilisation),
         ))  # fmt: skip
-    seconds = step_s(found)
+    seconds = step_s(characterisation)
     said = "" if seconds is None else f"; the step took {units.duration(seconds)}"
     return Sheet(
         f"What a step asks of each part of the machine, one rank{said}",
@@ -63,18 +64,19 @@ def bound_sheet(found: Characterisation) -> Sheet:
     )  # fmt: skip
 
 
-def work_sheet(found: Characterisation) -> Sheet:
+def work_sheet(characterisation: Characterisation) -> Sheet:
     """Operations and bytes by kind, direction and precision."""
     groups: dict[tuple[str, str, str], list[Kernel]] = {}
-    for kernel in found.kernels:
+    for kernel in characterisation.kernels:
         groups.setdefault((kernel.kind, kernel.direction, kernel.precision), []).append(kernel)
-    seconds, useful = dict(found.profile), found.useful_flop * found.local_batch * found.accumulation
+    seconds = dict(characterisation.profile)
+    useful = characterisation.useful_flop * characterisation.local_batch * characterisation.accumulation
     lines = []
     for (kind, direction, precision), kernels in sorted(groups.items(), key=lambda item: -moved(item[1])):
-        flop, size = sum(each.count * each.flop for each in kernels), moved(kernels)
-        alone = [each.alone_s * each.count for each in kernels if each.alone_s is not None]
+        flop, size = sum(kernel.count * kernel.flop for kernel in kernels), moved(kernels)
+        alone = [kernel.alone_s * kernel.count for kernel in kernels if kernel.alone_s is not None]
         lines.append((
-            kind, direction, precision, units.integer(sum(each.count for each in kernels)),
+            kind, direction, precision, units.integer(sum(kernel.count for kernel in kernels)),
             units.prefixed(flop, "FLOP") if flop else units.MISSING, units.size(size),
             units.significant(flop / size) if flop and size else units.MISSING,
             units.duration(sum(alone)) if len(alone) == len(kernels) else units.MISSING,
@@ -85,25 +87,29 @@ def work_sheet(found: Characterisation) -> Sheet:
     return Sheet(
         "Operations and least bytes of a step by kind, one rank",
         ("kind", "direction", "precision", "calls", "operations", "bytes", "FLOP/B", "alone"), tuple(lines), 3,
-        f"Executed: {units.prefixed(found.flop, 'FLOP')} a step; useful: {units.prefixed(useful, 'FLOP')}, products "
-        "without what is computed again." + (f" By torch's profiler a step took: {told}." if told else ""),
+        f"Executed: {units.prefixed(characterisation.flop, 'FLOP')} a step; useful: {units.prefixed(useful, 'FLOP')}, "
+        "products without what is computed again." + (f" By torch's profiler a step took: {told}." if told else ""),
     )  # fmt: skip
 
 
 def moved(kernels: Sequence[Kernel]) -> float:
     """Least bytes of all executions in a step."""
-    return sum(each.count * each.bytes for each in kernels)
+    return sum(kernel.count * kernel.bytes for kernel in kernels)
 
 
-def kernel_sheet(found: Characterisation, most: int = SHOWN_KERNELS) -> Sheet:
+def kernel_sheet(characterisation: Characterisation, most: int = SHOWN_KERNELS) -> Sheet:
     """The kernels that lose the most time, or that move the most bytes where they were not timed."""
-    timed = any(kernel.alone_s is not None for kernel in found.kernels)
-    order = ranked(found) if timed else sorted(found.kernels, key=lambda each: -each.count * each.bytes)
+    timed = any(kernel.alone_s is not None for kernel in characterisation.kernels)
+    order = (
+        ranked(characterisation)
+        if timed
+        else sorted(characterisation.kernels, key=lambda kernel: -kernel.count * kernel.bytes)
+    )
     lines = []
     for kernel in order[:most]:
-        bound, lost = bound_of(kernel, found), lost_s(kernel, found)
+        bound, lost = bound_of(kernel, characterisation), lost_s(kernel, characterisation)
         lines.append((
-            short_name(kernel), shape_words(kernel), str(kernel.count), limited_by(kernel, found),
+            short_name(kernel), shape_words(kernel), str(kernel.count), limited_by(kernel, characterisation),
             units.duration(bound) if bound is not None else units.MISSING, units.duration(kernel.alone_s),
             units.percent(bound / kernel.alone_s) if bound and kernel.alone_s else units.MISSING,
             units.duration(lost) if lost is not None else units.MISSING,
@@ -129,9 +135,9 @@ def shape_words(kernel: Kernel) -> str:
     return ", ".join(shapes[-2:] if kernel.operation == "convolution_backward" else shapes[:2])
 
 
-def footprint_sheet(found: Characterisation) -> Sheet:
+def footprint_sheet(characterisation: Characterisation) -> Sheet:
     """Memory of a rank, and how often activations are touched."""
-    print_, batch = found.footprint, found.local_batch
+    print_, batch = characterisation.footprint, characterisation.local_batch
     pairs: list[tuple[str, float | None]] = [
         ("parameters", print_.parameters), ("gradients, with buffers", print_.gradients),
         ("optimizer's state", print_.optimizer), ("activations that the forward pass writes", print_.written),
@@ -143,22 +149,22 @@ def footprint_sheet(found: Characterisation) -> Sheet:
         (name, units.size(size), units.size(size / batch) if name in grows else "")
         for name, size in pairs if size is not None
     ]  # fmt: skip
-    touched = touches(found)
+    touched = touches(characterisation)
     note = f"Each activation byte is touched {units.significant(touched)} times by the least bytes." if touched else ""
     return Sheet("Memory", ("what", "of a rank", "per sample"), tuple(lines), 1, note)
 
 
-def touches(found: Characterisation) -> float | None:
+def touches(characterisation: Characterisation) -> float | None:
     """How often, at least, operations touch each byte of the activations; the optimizer's do not count."""
-    size = sum(each.count * each.bytes for each in found.kernels if each.direction != "optimizer")
-    written = found.footprint.written * found.accumulation
+    size = sum(kernel.count * kernel.bytes for kernel in characterisation.kernels if kernel.direction != "optimizer")
+    written = characterisation.footprint.written * characterisation.accumulation
     return size / written if written else None
 
 
-def input_sheet(found: Characterisation) -> Sheet:
+def input_sheet(characterisation: Characterisation) -> Sheet:
     """What samples cost, and the read rate that the attained step needs."""
-    data, reading, seconds = found.input, found.input.reading, step_s(found)
-    passes = found.local_batch * found.accumulation
+    data, reading, seconds = characterisation.input, characterisation.input.reading, step_s(characterisation)
+    passes = characterisation.local_batch * characterisation.accumulation
     lines: list[tuple[str, str]] = []
     if data.stored_bytes is not None:
         lines.append((f"a sample as stored ({data.form})", units.size(data.stored_bytes)))
@@ -182,35 +188,35 @@ def input_sheet(found: Characterisation) -> Sheet:
     return Sheet("Input", ("what", "value"), tuple(lines))
 
 
-def message_sheet(found: Characterisation) -> Sheet:
+def message_sheet(characterisation: Characterisation) -> Sheet:
     """Messages of a step by kind."""
     labels = {kind.name: kind.label for kind in MESSAGE_TABLE}
     lines = [
-        (labels.get(each.kind, each.kind), each.operation.replace("_", "-"),
-         str("sent to nobody" if each.link == "none" else each.link), units.integer(each.count), units.size(each.bytes),
-         units.duration(each.exposed_s))
-        for each in found.messages
+        (labels.get(message.kind, message.kind), message.operation.replace("_", "-"),
+         str("sent to nobody" if message.link == "none" else message.link), units.integer(message.count),
+         units.size(message.bytes), units.duration(message.exposed_s))
+        for message in characterisation.messages
     ]  # fmt: skip
     lines += [
         (f"measured: {curve.ranks} ranks", curve.operation.replace("_", "-"), curve.link, "",
          f"{units.prefixed(curve.bytes_per_s, 'B/s')}", f"{units.duration(curve.latency_s)} latency")
-        for curve in found.curves
+        for curve in characterisation.curves
     ]  # fmt: skip
     return Sheet("Messages of a step, one rank", ("kind", "operation", "link", "count", "bytes", "exposed"),
                  tuple(lines), 3)  # fmt: skip
 
 
-def rank_sheet(found: Characterisation) -> Sheet:
+def rank_sheet(characterisation: Characterisation) -> Sheet:
     """How the step and the use of the device change with the number of ranks."""
-    lines = tuple(rank_line(each, samples_of_step(found, each.ranks)) for each in found.steps)
+    lines = tuple(rank_line(steps, samples_of_step(characterisation, steps.ranks)) for steps in characterisation.steps)
     headers = ("ranks", "repeats", "step", "range", "samples/s", "FLOP/s per rank", "of the roof")
     return Sheet("Steps on some of the ranks, and on all", headers, lines, 0)
 
 
-def samples_of_step(found: Characterisation, ranks: int) -> int:
+def samples_of_step(characterisation: Characterisation, ranks: int) -> int:
     """Samples that ``ranks`` take in a step; ranks that share samples take the same."""
-    spatial = str(found.configuration.get("parallel", {}).get("spatial", "1"))
-    return mesh_shape(ranks, spatial).data * found.local_batch * found.accumulation
+    spatial = str(characterisation.configuration.get("parallel", {}).get("spatial", "1"))
+    return mesh_shape(ranks, spatial).data * characterisation.local_batch * characterisation.accumulation
 
 
 def rank_line(steps: StepTimes, samples: int) -> tuple[str, ...]:
@@ -227,25 +233,25 @@ def rank_line(steps: StepTimes, samples: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def roof_sheet(found: Characterisation) -> Sheet:
+def roof_sheet(characterisation: Characterisation) -> Sheet:
     """The measured roofs."""
     lines = tuple(
-        (each.resource, each.name,
-         units.duration(each.value) if each.unit == "s" else units.prefixed(each.value, each.unit), each.how)
-        for each in found.roofs
+        (roof.resource, roof.name,
+         units.duration(roof.value) if roof.unit == "s" else units.prefixed(roof.value, roof.unit), roof.how)
+        for roof in characterisation.roofs
     )  # fmt: skip
     return Sheet("Roofs of one rank, measured while all measure", ("resource", "name", "roof", "how"), lines, 4)
 
 
-def moved_sheet(found: Characterisation) -> Sheet:
+def moved_sheet(characterisation: Characterisation) -> Sheet:
     """Bytes that counters saw, beside the least of the ranks that they count."""
-    lines, ranks = [], found.host.ranks / found.host.nodes
-    for each in found.moved:
-        whole = each.read_bytes + (each.written_bytes or 0.0)
-        step = whole / each.steps if each.steps else None
-        least = found.bytes * (ranks if each.tool == "perf" else 1)
-        ratio = step / least if step is not None and each.what == "memory" else None
-        lines.append((each.tool, each.what, units.size(whole), units.size(step),
+    lines, ranks = [], characterisation.host.ranks / characterisation.host.nodes
+    for moved_bytes in characterisation.moved:
+        whole = moved_bytes.read_bytes + (moved_bytes.written_bytes or 0.0)
+        step = whole / moved_bytes.steps if moved_bytes.steps else None
+        least = characterisation.bytes * (ranks if moved_bytes.tool == "perf" else 1)
+        ratio = step / least if step is not None and moved_bytes.what == "memory" else None
+        lines.append((moved_bytes.tool, moved_bytes.what, units.size(whole), units.size(step),
                       units.MISSING if ratio is None else f"{units.significant(ratio)} x"))  # fmt: skip
     counted = units.counted(int(ranks), "rank") if ranks.is_integer() else f"{ranks:.3g} ranks in the mean"
     return Sheet(

@@ -116,12 +116,12 @@ def add_wrap_arguments(parser: Parser) -> None:
 def metric_value(text: str) -> float:
     """Parse a number that the setting ``train.target`` accepts."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = math.nan
-    if not abs(found) <= MOST_TARGET:
+        number = math.nan
+    if not abs(number) <= MOST_TARGET:
         raise argparse.ArgumentTypeError(f"({text}) must be a number from {-MOST_TARGET:g} to {MOST_TARGET:g}")
-    return found
+    return number
 
 
 def wrap(args: argparse.Namespace, overrides: dict[str, str]) -> int:

@@ -164,7 +164,7 @@ def plan(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     site = site_of(args)
     scenarios = scenarios_of(args, campaign, every=True)
     if args.instance_nodes is None and args.scenario is None:  # the user did not say how large an instance is
-        scenarios = [each for each in scenarios if not each.throughput]
+        scenarios = [scenario for scenario in scenarios if not scenario.throughput]
     return plan_page([entry_of(args, overrides, campaign, scenario) for scenario in scenarios], site)
 
 
@@ -208,7 +208,7 @@ def scenarios_of(args: argparse.Namespace, campaign: Campaign, *, every: bool) -
     if args.scenario is not None:
         return [scenario_of(campaign, args.scenario)]
     if len(campaign.scenarios) > 1 and not every:
-        names = ", ".join(each.name for each in campaign.scenarios)
+        names = ", ".join(scenario.name for scenario in campaign.scenarios)
         raise InputError(f"campaign {campaign.name} has several scenarios; give one with --scenario: {names}")
     return list(campaign.scenarios)
 
@@ -244,14 +244,14 @@ def entry_of(args: argparse.Namespace, overrides: dict[str, str], campaign: Camp
     from hpcbench.study.scaling.run_matrix import nodes_list
 
     rehearsal = getattr(args, "rehearsal", False)
-    own = rehearsed(scenario) if rehearsal else scenario
+    sized = rehearsed(scenario) if rehearsal else scenario
     if rehearsal:
         nodes = scenario.rehearsal.nodes
     else:
-        nodes = () if args.nodes is None else ladder(own, nodes_list(args.nodes))
+        nodes = () if args.nodes is None else ladder(sized, nodes_list(args.nodes))
     return Entry(
-        campaign, own, category_of(campaign, args.category), rehearsal, args.site, nodes,
-        instance_nodes=1 if rehearsal and own.throughput else args.instance_nodes, preset=args.preset,
+        campaign, sized, category_of(campaign, args.category), rehearsal, args.site, nodes,
+        instance_nodes=1 if rehearsal and sized.throughput else args.instance_nodes, preset=args.preset,
         global_batch=args.global_batch_size, settings=overrides, files=tuple(args.config),
         request=job_request(args, 1), stages=args.stage,
         command="hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:]),

@@ -70,12 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def seconds(text: str) -> float:
     """A number of seconds above 0."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found <= MOST_SECONDS:
+        number = 0.0
+    if not 0 < number <= MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"({text}) must be a number of seconds above 0 and at most {MOST_SECONDS:g}")
-    return found
+    return number
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -84,8 +84,8 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     if args.source is not None:
         from hpcbench.characterisation.file import read_characterisation
 
-        found = read_characterisation(args.source)
-        return deliver(args, with_counters(args, found))
+        characterisation = read_characterisation(args.source)
+        return deliver(args, with_counters(args, characterisation))
     application = find_application(args.app)
     config = resolve_arguments(application, args, overrides, "train")
     out = args.out or Path(f"{application.name}-{config.preset}-characterisation.json")
@@ -110,9 +110,9 @@ def measure(args: argparse.Namespace, config: RunConfig) -> int:
 
     wanted = Wanted(args.seconds, tuple(args.storage), not args.counts_only)
     with connect_ranks(detect(os.environ), config) as ranks:
-        found = characterize(find_application(args.app), config, ranks, wanted)
+        characterisation = characterize(find_application(args.app), config, ranks, wanted)
         # All ranks end together: if the first cannot write, that is bad input for all.
-        ranks.together(lambda: deliver(args, with_counters(args, found)) if ranks.launch.rank == 0 else 0)
+        ranks.together(lambda: deliver(args, with_counters(args, characterisation)) if ranks.launch.rank == 0 else 0)
     return 0
 
 
@@ -139,9 +139,9 @@ def check_new(path: Path) -> None:
         raise InputError(f"{path} is there already; give another name, or remove it")
 
 
-def with_counters(args: argparse.Namespace, found: Characterisation) -> Characterisation:
+def with_counters(args: argparse.Namespace, characterisation: Characterisation) -> Characterisation:
     """The characterisation with the bytes that counters measured."""
-    return replace(found, moved=(*found.moved, *read_counters(args)))
+    return replace(characterisation, moved=(*characterisation.moved, *read_counters(args)))
 
 
 def read_counters(args: argparse.Namespace) -> list[MovedBytes]:
@@ -150,10 +150,10 @@ def read_counters(args: argparse.Namespace) -> list[MovedBytes]:
         return []
     from hpcbench.characterisation.counters.read_moved import read_moved
 
-    return [each for path in args.counters for each in read_moved(path, args.counted_steps)]
+    return [moved for path in args.counters for moved in read_moved(path, args.counted_steps)]
 
 
-def deliver(args: argparse.Namespace, found: Characterisation) -> int:
+def deliver(args: argparse.Namespace, characterisation: Characterisation) -> int:
     """Write the files and the page, and print the tables."""
     from hpcbench.characterisation.exports import write_dlio, write_extra_p, write_hatchet
     from hpcbench.characterisation.file import write_characterisation
@@ -161,15 +161,15 @@ def deliver(args: argparse.Namespace, found: Characterisation) -> int:
     from hpcbench.characterisation.page import as_text, write_characterisation_page
 
     page = args.page or (args.out.with_suffix(".html") if args.out is not None else None)
-    print(as_text(found))
+    print(as_text(characterisation))
     if args.out is not None:
-        write_characterisation(found, args.out)
+        write_characterisation(characterisation, args.out)
     if page is not None:
-        write_characterisation_page(found, page, shlex.join(["hpcbench", *sys.argv[1:]]))
+        write_characterisation_page(characterisation, page, shlex.join(["hpcbench", *sys.argv[1:]]))
     for path, write in ((args.machine_out, write_machine), (args.hatchet, write_hatchet),
                         (args.extra_p, write_extra_p), (args.dlio, write_dlio)):  # fmt: skip
         if path is not None:
-            write(found, path)
+            write(characterisation, path)
     written = [args.out, page, args.machine_out, args.hatchet, args.extra_p, args.dlio]
     print("\n" + "\n".join(f"Written: {path}" for path in written if path is not None))
     return 0

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if len(targets) == 1:
         refuse_other_files(targets[0])
     refuse_mixtures(targets)
-    verdicts = [found for target in targets for found in verdicts_on(target, args.ruleset, args.division)]
+    verdicts = [verdict for target in targets for verdict in verdicts_on(target, args.ruleset, args.division)]
     show(verdicts)
     return 0 if all(verdict.passed for verdict in verdicts) else 1
 

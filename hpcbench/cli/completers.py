@@ -105,7 +105,7 @@ def words_of(hint: Any) -> tuple[str, ...]:
     if typing.get_origin(hint) is Literal:
         return tuple(str(choice) for choice in typing.get_args(hint))
     if type(None) in typing.get_args(hint):
-        return tuple(word for each in typing.get_args(hint) for word in words_of(each))
+        return tuple(word for member in typing.get_args(hint) for word in words_of(member))
     return ()
 
 
@@ -176,7 +176,7 @@ def key_of(parser: Parser, action: argparse.Action) -> str:
 def completer(names: Names, words: Words) -> Callable[..., Iterable[str]]:
     """The function that argcomplete calls: it returns the names, and files if the argument may be one."""
 
-    def found(prefix: str, action: argparse.Action, **_: object) -> Iterable[str]:
+    def names_and_files(prefix: str, action: argparse.Action, **_: object) -> Iterable[str]:
         from argcomplete.completers import FilesCompleter
 
         files = FilesCompleter()(prefix) if "|" in str(action.metavar) else []
@@ -185,4 +185,4 @@ def completer(names: Names, words: Words) -> Callable[..., Iterable[str]]:
         except InputError:  # such as an application that cannot be imported
             return files
 
-    return found
+    return names_and_files

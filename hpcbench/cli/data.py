@@ -132,9 +132,9 @@ def inspect(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
     for path in paths:
         if application is None:
-            found = recognize(path)
-            print(f"{path}: {found}")
-        print(describe(application or found.application, path))
+            recognized = recognize(path)
+            print(f"{path}: {recognized}")
+        print(describe(application or recognized.application, path))
     return 0
 
 
@@ -179,20 +179,20 @@ def form_to_verify(
     """The application whose files to verify, and their form: from --preset, --config and settings, else as found."""
     from hpcbench.data.recognize import Recognized, form_of, recognize
 
-    found: Recognized | None = None
+    recognized: Recognized | None = None
     if application is None:
         root = Path(overrides["data.root"])
         if not root.is_dir():
             raise InputError(f"{root} is not a folder; name the folder of a dataset, or `hpcbench data inspect` a file")
-        found = recognize(root)
-        application = found.application
+        recognized = recognize(root)
+        application = recognized.application
     config = resolve_arguments(application, args, overrides, "data")
     if args.preset or args.config or not config.data.root:
         return application, config
-    found = found or Recognized(application, form_of(application, Path(config.data.root)))
-    own = {f"data.{key}": value for key, value in found.form.items()}
-    print(f"{config.data.root}: {found}")
-    return application, resolve_arguments(application, args, own | overrides, "data")
+    recognized = recognized or Recognized(application, form_of(application, Path(config.data.root)))
+    form_settings = {f"data.{key}": value for key, value in recognized.form.items()}
+    print(f"{config.data.root}: {recognized}")
+    return application, resolve_arguments(application, args, form_settings | overrides, "data")
 
 
 def split(args: argparse.Namespace, overrides: dict[str, str]) -> int:

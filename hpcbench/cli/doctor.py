@@ -67,14 +67,14 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"--{option.replace('_', '-')} is for a look at a job; add --job")
     from hpcbench.measure.diagnose import diagnose
 
-    found = diagnose(os.environ, args.run_dir, args.data_root, args.ranks)
-    found.sections["Plug-ins"] = plugin_rows()
+    diagnosis = diagnose(os.environ, args.run_dir, args.data_root, args.ranks)
+    diagnosis.sections["Plug-ins"] = plugin_rows()
     first = is_first_rank(os.environ)
     if first and args.json:
-        print(json.dumps(asdict(found) | {"ok": found.ok}, indent=2))
+        print(json.dumps(asdict(diagnosis) | {"ok": diagnosis.ok}, indent=2))
     elif first:
-        show(found)
-    return 0 if found.ok else 1
+        show(diagnosis)
+    return 0 if diagnosis.ok else 1
 
 
 def plugin_rows() -> list[Row]:
@@ -83,8 +83,8 @@ def plugin_rows() -> list[Row]:
     from hpcbench.measure.diagnose import Row
 
     return [
-        Row(f"{each.thing} {each.name}", each.wrong or each.origin, "note" if each.wrong else "ok")
-        for each in installed_plugins()
+        Row(f"{plugin.thing} {plugin.name}", plugin.wrong or plugin.origin, "note" if plugin.wrong else "ok")
+        for plugin in installed_plugins()
     ]
 
 
@@ -101,20 +101,20 @@ def look_at_job(args: argparse.Namespace) -> int:
     return DONE
 
 
-def show(found: Diagnosis) -> None:
+def show(diagnosis: Diagnosis) -> None:
     """Print all sections, then what works and what is missing for the rest."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(width=min(Console().width, WIDTH) if Console().is_terminal else WIDTH, highlight=False)
-    blocks = [(title, section_lines(rows)) for title, rows in found.sections.items() if rows]
-    for title, lines in [*blocks, ("What works here", need_lines(found))]:
+    blocks = [(title, section_lines(rows)) for title, rows in diagnosis.sections.items() if rows]
+    for title, lines in [*blocks, ("What works here", need_lines(diagnosis))]:
         console.print(Text(title, style="bold"))
         for line, state in lines:
             console.print(Text(line, style="" if state == "ok" else COLORS[state]), soft_wrap=True)
         console.print()
-    good = "a run can start here" if found.ok else "something that a run needs is broken, see above"
-    console.print(Text(good, style=COLORS["ok" if found.ok else "broken"]))
+    good = "a run can start here" if diagnosis.ok else "something that a run needs is broken, see above"
+    console.print(Text(good, style=COLORS["ok" if diagnosis.ok else "broken"]))
 
 
 def section_lines(rows: list[Row]) -> list[tuple[str, State]]:
@@ -129,11 +129,11 @@ def section_lines(rows: list[Row]) -> list[tuple[str, State]]:
     return lines
 
 
-def need_lines(found: Diagnosis) -> list[tuple[str, State]]:
+def need_lines(diagnosis: Diagnosis) -> list[tuple[str, State]]:
     """Lines of the table of purposes."""
-    width = max(len(need.purpose) for need in found.needs)
+    width = max(len(need.purpose) for need in diagnosis.needs)
     lines: list[tuple[str, State]] = []
-    for need in found.needs:
+    for need in diagnosis.needs:
         state: State = "ok" if need.works else "broken" if need.required else "note"
         word = "yes" if need.works else "NO" if need.required else "no"
         text = f"  {need.purpose:<{width}}  {word:<3}" + ("" if need.works else f"  needs: {need.missing}")

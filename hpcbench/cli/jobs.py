@@ -102,10 +102,10 @@ def show(folders: list[Path]) -> int:
             jobs.append(read_job(folder))
         except InputError as error:
             damaged[folder] = str(error)
-    found, rows, said = dict(zip([job.folder for job in jobs], job_statuses(jobs), strict=True)), {}, []
+    statuses, rows, said = dict(zip([job.folder for job in jobs], job_statuses(jobs), strict=True)), {}, []
     for job in jobs:
         try:
-            rows[job.folder], told = job_row(job, found[job.folder], alone=len(folders) == 1)
+            rows[job.folder], told = job_row(job, statuses[job.folder], alone=len(folders) == 1)
             said += told
         except InputError as error:
             damaged[job.folder] = str(error)
@@ -115,20 +115,20 @@ def show(folders: list[Path]) -> int:
     heads = ("run folder", "job", "site", "node-hours", "state", "why")
     print(table(heads, [rows[folder] for folder in folders]) if rows else "none of these folders has a job")
     said += [wrapped(f"{folder}: {rows[folder][-1]}") for folder in folders if len(rows[folder][-1]) > SHORT]
-    for each in said:
-        print(f"\n{each}")
+    for text in said:
+        print(f"\n{text}")
     return BAD_INPUT if damaged else DONE
 
 
-def job_row(job: JobHandle, found: JobStatus, *, alone: bool) -> tuple[list[str], list[str]]:
+def job_row(job: JobHandle, status: JobStatus, *, alone: bool) -> tuple[list[str], list[str]]:
     """The row of a job in the table, and the text below it. Raises ``DataError`` for a damaged run folder."""
     from hpcbench.batch.node_hours import attempts_table, used
     from hpcbench.batch.warning_time import too_short
     from hpcbench.results.tables import wrapped
 
-    hours = used(job.folder, running=found.state == "running")
+    hours = used(job.folder, running=status.state == "running")
     attempts = [attempts_table(hours)] if alone and hours.attempts else []
-    row = [str(job.folder), job.job_id, job.site, hours.words, found.state, found.reason]
+    row = [str(job.folder), job.job_id, job.site, hours.words, status.state, status.reason]
     return row, [*map(wrapped, too_short(job.folder)), *attempts]
 
 

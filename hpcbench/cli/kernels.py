@@ -61,9 +61,9 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     from staging.ranks.launch import detect
 
     with connect_ranks(detect(os.environ), config) as ranks:
-        found = kernels_alone(application, config, ranks, args.seconds)
+        characterisation = kernels_alone(application, config, ranks, args.seconds)
         if ranks.launch.rank == 0:
-            print(kernels_text(found, args.kind, args.top))
+            print(kernels_text(characterisation, args.kind, args.top))
     return 0
 
 

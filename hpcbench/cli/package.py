@@ -101,12 +101,12 @@ def show(made: Package, left_out: Sequence[str]) -> None:
     headers = ["system", "benchmark", "score", "runs", "minutes", "models/min"]
     print(table(headers, made.rows, right=headers[3:]))
     print(f"Scores are computed here from the logs. {NOT_VERIFIED}.")
-    missing = [each for each in made.findings if not each.note]
-    notes = [each for each in made.findings if each.note]
-    for title, found in (("Missing:", missing), ("Notes:", notes)):
-        if found or (title == "Notes:" and left_out):
+    missing = [finding for finding in made.findings if not finding.note]
+    notes = [finding for finding in made.findings if finding.note]
+    for title, findings in (("Missing:", missing), ("Notes:", notes)):
+        if findings or (title == "Notes:" and left_out):
             print(f"\n{title}")
-        for finding in found:
+        for finding in findings:
             show_finding(finding)
         for line in left_out if title == "Notes:" else ():
             show_words(line)

@@ -100,10 +100,10 @@ def say(words: str) -> None:
 
 def memory_bytes(text: str) -> int:
     """Parse a size such as ``80GB`` into bytes. Raises ``InputError`` for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([MGT]i?B)", text)
-    if found is None or float(found[1]) == 0:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([MGT]i?B)", text)
+    if match is None or float(match[1]) == 0:
         raise InputError(f"--memory-per-gpu ({text}) must be a size above 0 such as 80GB or 40GiB")
-    return int(float(found[1]) * UNITS[found[2]])
+    return int(float(match[1]) * UNITS[match[2]])
 
 
 def page(title: str, config: RunConfig, plans: Plans, asked: int | None) -> str:
@@ -112,8 +112,8 @@ def page(title: str, config: RunConfig, plans: Plans, asked: int | None) -> str:
     from hpcbench.results.units import size
 
     first = plans.meshes[0]
-    kept = {mesh.global_batch for mesh in plans.meshes if mesh.keeps_batch}
-    batch = asked or next(iter(kept))
+    batches = {mesh.global_batch for mesh in plans.meshes if mesh.keeps_batch}
+    batch = asked or next(iter(batches))
     sharded = f" as {first.shape.words}, sharded" if config.parallel.shard_states else ""
     lines = [
         f"{title}, global batch {batch}, activations in {counted_precision(config)}",

@@ -71,13 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def sizes(text: str) -> tuple[int, ...]:
     """Parse numbers of nodes separated by commas. Raises ``InputError`` for anything else."""
     try:
-        found = tuple(int(part) for part in text.split(","))
+        counts = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InputError(f"--nodes {text[:40]} must be whole numbers with commas, such as 16,64,256") from None
-    for nodes in found:
+    for nodes in counts:
         if not 1 <= nodes <= MOST_NODES:
             raise InputError(f"--nodes {nodes:,} must be from 1 to {MOST_NODES:,}")
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(counts)))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,12 +97,12 @@ def run(args: argparse.Namespace) -> int:
         args.staging == "before", args.input_gb_s, tuple(args.calibrate), args.pool, args.interconnect,
         args.characterization,
     )  # fmt: skip
-    found = predictions(options, fit_published(), machines)
+    predicted = predictions(options, fit_published(), machines)
     if args.out is not None:
-        write_json(found, args.out)
+        write_json(predicted, args.out)
     if args.page is not None:
-        write_page(found, args.page)
-    print(text_of(found))
+        write_page(predicted, args.page)
+    print(text_of(predicted))
     for path in (args.out, args.page):
         if path is not None:
             print(f"\nWritten: {path}")

@@ -33,5 +33,5 @@ def settings_of(recipe: BorrowedRecipe, config: RunConfig, ranks: int, given: Ma
     from hpcbench.parallel.mesh_shape import mesh_shape
     from hpcbench.submission.borrowed_recipe import batch_settings
 
-    places = mesh_shape(ranks, config.parallel.spatial).data * (config.parallel.simulated_ranks or 1)
-    return {**recipe.settings, **batch_settings(recipe, places, given)}
+    data_ranks = mesh_shape(ranks, config.parallel.spatial).data * (config.parallel.simulated_ranks or 1)
+    return {**recipe.settings, **batch_settings(recipe, data_ranks, given)}

@@ -61,11 +61,11 @@ def check_published(folders: list[Path]) -> None:
     from hpcbench.mlperf.published import published_applications
     from hpcbench.results.records import read_summary
 
-    found = {read_summary(folder).summary.application for folder in folders}
+    applications = {read_summary(folder).summary.application for folder in folders}
     known = published_applications()
-    if not found & set(known):
+    if not applications & set(known):
         raise InputError(
-            f"--beside published: there are no published results of {', '.join(sorted(found))}; "
+            f"--beside published: there are no published results of {', '.join(sorted(applications))}; "
             f"those that there are, are of {', '.join(known)}"
         )
 
@@ -81,6 +81,6 @@ def print_beside(folders: list[Path]) -> None:
     named = dict(zip(run_names(runs) if len(runs) > 1 else ["this run"], runs, strict=True))
     for application in dict.fromkeys(run.summary.application for run in runs):
         members = {name: run for name, run in named.items() if run.summary.application == application}
-        found = beside_published(members, draw=False)
-        if found is not None:
-            print(f"{application} beside published results of MLPerf HPC\n\n{beside_text(found)}\n")
+        beside = beside_published(members, draw=False)
+        if beside is not None:
+            print(f"{application} beside published results of MLPerf HPC\n\n{beside_text(beside)}\n")

@@ -32,14 +32,14 @@ def descriptions(kind: type, prefix: str = "") -> dict[str, str]:
     meanings: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
         meanings |= field_texts(base)
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for field in dataclasses.fields(kind):
         hint = hints[field.name]
         if dataclasses.is_dataclass(hint):
-            found |= descriptions(typing.cast("type", hint), f"{prefix}{field.name}.")
+            by_key |= descriptions(typing.cast("type", hint), f"{prefix}{field.name}.")
         elif field.name in meanings:
-            found[f"{prefix}{field.name}"] = meanings[field.name]
-    return found
+            by_key[f"{prefix}{field.name}"] = meanings[field.name]
+    return by_key
 
 
 def field_texts(kind: type) -> dict[str, str]:

@@ -64,10 +64,10 @@ def profile_page(name: str) -> str:
     from hpcbench.batch.machine_facts import facts_page
     from hpcbench.batch.site import find_site, known_sites
 
-    found = find_site(name)
+    site = find_site(name)
     path = known_sites().get(name, name)
     text = f"# {path}\n{Path(path).read_text(encoding='utf-8').rstrip()}"
-    return text if found.machine is None else f"{text}\n\n{facts_page(found.machine)}"
+    return text if site.machine is None else f"{text}\n\n{facts_page(site.machine)}"
 
 
 def sites_table() -> str:

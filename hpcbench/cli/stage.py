@@ -42,12 +42,12 @@ def refuse_plot(args: argparse.Namespace) -> None:
         raise InputError(f"--plot {args.plot} has no folder to lie in; make {args.plot.absolute().parent} first")
 
 
-def draw(path: Path, found: dict[str, Any]) -> None:
+def draw(path: Path, report: dict[str, Any]) -> None:
     """Write the plot of a staging report to ``path``. Raises ``InputError`` where it can't be written."""
     from hpcbench.results import style
     from hpcbench.results.staging_plots import timelines
 
-    figure = timelines(found)
+    figure = timelines(report)
     if figure is None:
         print(f"nothing landed, so there is no {path}")
         return

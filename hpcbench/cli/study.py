@@ -196,11 +196,11 @@ def kind_of(args: argparse.Namespace) -> Any:
     path = args.folder
     if str(path) in installed() and not path.is_dir():
         raise InputError(f"study {args.subcommand.name} takes the folder of a study, not the application {path}")
-    found = StudyFolder(path).read()
-    if found is None:
+    definition = StudyFolder(path).read()
+    if definition is None:
         raise InputError(f"{path} holds no study.json; give the --study-dir of a study")
-    kinds: dict[Any, Any] = {each.name: study_scaling for each in study_scaling.SCALING}
-    return (kinds | {study_gains.GAINS.name: study_gains}).get(str(found.get("kind")), study_convergence)
+    kinds: dict[Any, Any] = {subcommand.name: study_scaling for subcommand in study_scaling.SCALING}
+    return (kinds | {study_gains.GAINS.name: study_gains}).get(str(definition.get("kind")), study_convergence)
 
 
 SUBCOMMANDS = (

@@ -113,8 +113,8 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     command = "hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:])
     request = Request(**options, files=args.config, command=command, job=job_request(args, 1))
     folder = StudyFolder(args.study_dir)
-    found = folder.read()
-    before = None if found is None else Study.from_dict(found, folder.definition)
+    definition = folder.read()
+    before = None if definition is None else Study.from_dict(definition, folder.definition)
     samples = {} if args.samples is None else {"data.train_samples": str(args.samples)}
     study = define(application, request, {**overrides, **samples}, before)
     execution = ExecutionOptions(args.jobs, args.wait, args.retry, args.keep, not args.no_estimate)

@@ -177,7 +177,7 @@ def extras(args: argparse.Namespace) -> Extras:
     from hpcbench.study.scaling.proposal import Campaign
     from hpcbench.study.scaling.report import Extras
 
-    names = [each.name for each in fields(Campaign)]
+    names = [field.name for field in fields(Campaign)]
     asked = {name: value for name in names if (value := getattr(args, name)) is not None}
     return Extras(args.convergence, Campaign(**asked))
 

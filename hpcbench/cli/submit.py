@@ -196,10 +196,10 @@ def train_words(args: argparse.Namespace, overrides: dict[str, str]) -> tuple[st
 
 def variables(given: list[str]) -> dict[str, str]:
     """``NAME=VALUE`` as names and values. Raises ``InputError`` for anything else."""
-    found = {}
-    for each in given:
-        name, equals, value = each.partition("=")
+    values = {}
+    for assignment in given:
+        name, equals, value = assignment.partition("=")
         if not equals:
-            raise InputError(f"--env ({each!r}) must be NAME=VALUE")
-        found[name] = value
-    return found
+            raise InputError(f"--env ({assignment!r}) must be NAME=VALUE")
+        values[name] = value
+    return values

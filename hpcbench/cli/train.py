@@ -71,10 +71,10 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     with Interrupts(said_once(warning_time)) as interrupts:
         with unwatched(said_once(partial(detect, os.environ))):
             start_early(os.environ)
-            found = configured(args, overrides)
-            if isinstance(found, int):
-                return found
-            application, config = found
+            training = configured(args, overrides)
+            if isinstance(training, int):
+                return training
+            application, config = training
             starts_ranks = (config.parallel.devices or 1) > 1 and "HPCBENCH_SPAWNED" not in os.environ
             if not starts_ranks:
                 with cheap_frame_lookups():

@@ -100,8 +100,8 @@ def optimizer_info(name: str) -> OptimInfo:
     """
     point = plugins.find(plugins.OPTIMIZERS, name, OPTIMIZERS)
     if point is not None:
-        found: OptimInfo = plugins.load(point, OptimInfo)
-        return checked(found, name)
+        info: OptimInfo = plugins.load(point, OptimInfo)
+        return checked(info, name)
     if name not in OPTIMIZERS:
         raise InputError(f"unknown optimizer optim.name '{shown(name)}'; {suggest(name, optimizer_names())}")
     return OPTIMIZERS[name]

@@ -67,7 +67,7 @@ def value_of(value: Any, hint: Any, key: str, reading: Reading) -> Any:
     """``value`` as one of the type ``hint``. Raises ``InputError`` that names ``key``."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        others = [each for each in inner if each is not type(None)]
+        others = [member for member in inner if member is not type(None)]
         if value is None and len(others) < len(inner):
             return None
         if len(others) == 1 and (reading.is_json or dataclasses.is_dataclass(others[0])):
@@ -80,9 +80,9 @@ def value_of(value: Any, hint: Any, key: str, reading: Reading) -> Any:
         if not isinstance(value, (list, tuple)):
             groups = " of groups of keys" if dataclasses.is_dataclass(inner[0]) else ""
             raise InputError(f"{key} ({shown(value)}) must be a list{groups}")
-        return origin(value_of(each, inner[0], f"{key}[{place}]", reading) for place, each in enumerate(value))
+        return origin(value_of(entry, inner[0], f"{key}[{place}]", reading) for place, entry in enumerate(value))
     if origin in (Mapping, dict) and isinstance(value, Mapping) and reading.is_json:
-        return {name: value_of(each, inner[1], f"{key}.{shown(name)}", reading) for name, each in value.items()}
+        return {name: value_of(entry, inner[1], f"{key}.{shown(name)}", reading) for name, entry in value.items()}
     return check_type(value, hint, key) if reading.is_json else typed(value, hint, key)
 
 

@@ -58,8 +58,8 @@ def resolve(
 
 def config_class(application: Application) -> type[RunConfig]:
     """The dataclass of an application's runs; ``RunConfig`` if it adds nothing."""
-    found: type[RunConfig] = application.module("config").Config if application.has("config") else RunConfig
-    return found
+    kind: type[RunConfig] = application.module("config").Config if application.has("config") else RunConfig
+    return kind
 
 
 def merge_preset(tree: Tree, application: Application, preset: str, kind: type) -> None:
@@ -74,18 +74,18 @@ def preset_chain(application: Application, preset: str) -> list[tuple[str, Tree]
     Raises ``InputError`` for a name that is no preset, and for presets that extend one another in a circle.
     """
     presets, chain = application.presets(), [preset]
-    found: list[tuple[str, Tree]] = []
+    preset_values: list[tuple[str, Tree]] = []
     while True:
         name = chain[-1]
         if not isinstance(name, str) or name not in presets:
-            by = f", which preset '{chain[-2]}' extends" if found else ""
+            by = f", which preset '{chain[-2]}' extends" if preset_values else ""
             near = suggest(str(name), list(presets))
             raise InputError(f"{application.name} has no preset '{shown(name)}'{by}; {near}")
         values = read_yaml(presets[name])
         base = values.pop("extends", None)
-        found.append((name, values))
+        preset_values.append((name, values))
         if base is None:
-            return found
+            return preset_values
         chain.append(base)
         if base in chain[:-1]:
             raise InputError(f"presets of {application.name} extend one another: {' -> '.join(chain)}; end the circle")

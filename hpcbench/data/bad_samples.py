@@ -60,12 +60,12 @@ def first_bad_score(scores: Tensor, samples: Any, columns: Sequence[str]) -> str
         return None
     row = int(rows[0])
     column = int(torch.nonzero(~torch.isfinite(scores[row]))[0])
-    found = f"{columns[column]} of {file_of_sample(samples, row)} is {float(scores[row, column])}"
+    problem = f"{columns[column]} of {file_of_sample(samples, row)} is {float(scores[row, column])}"
     if len(rows) == len(scores):
-        return f"{found}, and no sample has finite scores: the model has diverged; lower --optim.lr"
+        return f"{problem}, and no sample has finite scores: the model has diverged; lower --optim.lr"
     others = f", and those of {len(rows) - 1} other samples are not finite" if len(rows) > 1 else ""
     return (
-        f"{found}{others}, though the stored values are in range; lower --optim.lr, or take a wider --train.precision"
+        f"{problem}{others}, though the stored values are in range; lower --optim.lr, or take a wider --train.precision"
     )
 
 
@@ -78,11 +78,11 @@ def blame(samples: Any, indices: Iterable[int], task: Preparing | None = None) -
     """
     for index in dict.fromkeys(int(index) for index in indices):
         try:
-            found = _wrong(samples, index, task)
+            problem = _wrong(samples, index, task)
         except InputError as error:
             return str(error)
-        if found:
-            return f"{file_of_sample(samples, index)}: {found}; check the file with `hpcbench data verify`"
+        if problem:
+            return f"{file_of_sample(samples, index)}: {problem}; check the file with `hpcbench data verify`"
     return None
 
 
@@ -100,9 +100,9 @@ def _wrong(samples: Any, index: int, task: Preparing | None) -> str | None:
     )
     if hasattr(samples, "check"):
         samples.check(index)
-    found = _unusual("input", inputs) or _unusual("target", targets)
-    if found or task is None:
-        return found
+    problem = _unusual("input", inputs) or _unusual("target", targets)
+    if problem or task is None:
+        return problem
     inputs, targets = task.prepare(inputs[None], targets[None], None)
     return _unusual("prepared input", inputs[0]) or _unusual("prepared target", targets[0])
 

@@ -97,14 +97,14 @@ class DaliLoader:
         """Batches of (inputs, targets) in the given order; raises ``DataError`` that names a bad file."""
         filled = [indices for indices in batches if len(indices)]
         read = self._read(filled) if filled else iter(())
-        found: deque[list[LowestValue]] = deque()
+        pending: deque[list[LowestValue]] = deque()
         for indices in batches:
             batch = next(read) if len(indices) else self._empty()
             if len(indices):
-                found.append(self._lowest(batch, indices))
-                self._look_at(found, self.behind)
+                pending.append(self._lowest(batch, indices))
+                self._look_at(pending, self.behind)
             yield self.described.finish(*batch)
-        self._look_at(found, 0)
+        self._look_at(pending, 0)
 
     def close(self) -> None:
         """Nothing lasts between two calls of ``load``."""
@@ -151,10 +151,10 @@ class DaliLoader:
             if array.smallest is not None and not array.is_small
         ]
 
-    def _look_at(self, found: deque[list[LowestValue]], left: int) -> None:
+    def _look_at(self, pending: deque[list[LowestValue]], left: int) -> None:
         """Look closer at batches with a value that is too low, except the last ``left``, whose turn comes later."""
-        while len(found) > left:
-            for lowest in found.popleft():
+        while len(pending) > left:
+            for lowest in pending.popleft():
                 if lowest.is_too_low():
                     self._blame([lowest.indices])
 
@@ -288,9 +288,9 @@ def checks_of(array: StoredArray) -> list[tuple[str, Callable[[Tensor], Tensor]]
     if array.finite:
         checks.append(("sum", torch.isfinite))
     if largest is not None:
-        checks.append(("max", lambda found: found <= largest))
+        checks.append(("max", lambda reduced: reduced <= largest))
     if smallest is not None and array.is_small:
-        checks.append(("min", lambda found: found >= smallest))
+        checks.append(("min", lambda reduced: reduced >= smallest))
     return checks
 
 

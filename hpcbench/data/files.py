@@ -59,8 +59,8 @@ def files_of_split(application: Application, config: RunConfig, split: str) -> l
         staged = [destination / name for name in load_records(destination).position]
         files = [folder / path.relative_to(here) for path in staged if path.is_relative_to(here)]
     else:
-        found = ((where, name) for where, _, names in os.walk(folder) for name in names)
-        files = [Path(where) / name for where, name in found if not name.startswith(".")]
+        entries = ((where, name) for where, _, names in os.walk(folder) for name in names)
+        files = [Path(where) / name for where, name in entries if not name.startswith(".")]
     if not files:
         raise DataError(folder, "holds no file" if destination is None else "holds no staged file", HINT)
     return sorted(files)

@@ -17,15 +17,15 @@ def describe(application: Application, path: Path) -> str:
         raise InputError(f"{path} does not exist; name a file or folder of a dataset")
     if not path.is_dir():
         return paragraph(application, path)
-    found = sorted(
+    dataset_files = sorted(
         file
         for file in path.rglob("*")
         if file.suffix in SUFFIXES and not file.name.startswith(".") and not file.is_dir()
     )
-    if not found:
+    if not dataset_files:
         raise InputError(f"{path} holds no dataset file ({', '.join(SUFFIXES)}); name another folder")
     folders: dict[Path, list[Path]] = {}
-    for file in found:
+    for file in dataset_files:
         folders.setdefault(file.parent, []).append(file)
     parts = []
     for folder, files in folders.items():

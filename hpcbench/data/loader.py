@@ -62,16 +62,16 @@ def open_loader(
     what DALI does, which reads files itself.
     """
     if config.data.loader == "torch":
-        own = part_of(samples, axes, stored) if axes else None
+        part = part_of(samples, axes, stored) if axes else None
         return BatchLoader(
-            samples if own is None else own, workers, pin=device.type != "cpu", parts=own is not None,
+            samples if part is None else part, workers, pin=device.type != "cpu", parts=part is not None,
             prefetch=config.data.prefetch, first_reads=first_reads,
         )  # fmt: skip
     from hpcbench.data.dali_loader import DaliLoader, describe
 
     def described() -> DaliSamples:
-        found = describe(application, config, split)
-        return replace(found, files=samples.also(found.files)) if isinstance(samples, Shard) else found
+        spec = describe(application, config, split)
+        return replace(spec, files=samples.also(spec.files)) if isinstance(samples, Shard) else spec
 
     return DaliLoader(samples, described, workers, device, config.data.prefetch)
 

@@ -57,12 +57,12 @@ def recognize(path: Path) -> Recognized:
         return Recognized(find_application(name), form_of(find_application(name), path))
     files = first_files(path)
     known = usable_applications()
-    forms = {each: form_in(each, files) for each in known}
-    claims = [Recognized(each, form) for each, form in forms.items() if form is not None]
+    forms = {application: form_in(application, files) for application in known}
+    claims = [Recognized(application, form) for application, form in forms.items() if form is not None]
     if not claims:
         raise unknown(path, files, known)
     if len(claims) > 1:
-        names = " and ".join(each.application.name for each in claims)
+        names = " and ".join(claim.application.name for claim in claims)
         raise InputError(f"{path}: its files are recognized by {names}; put the name of one first")
     return claims[0]
 
@@ -82,7 +82,7 @@ def form_of(application: Application, path: Path) -> Form:
 def form_in(application: Application, files: list[Path]) -> Form | None:
     """The form of the first of ``files`` that shows one; ``None`` if none of them belongs to ``application``."""
     data = application.module("data")
-    found: Form | None = None
+    first_form: Form | None = None
     for file in files if hasattr(data, "recognize_file") else []:
         try:
             form: Form | None = data.recognize_file(file)
@@ -90,8 +90,8 @@ def form_in(application: Application, files: list[Path]) -> Form | None:
             continue
         if form:
             return form
-        found = form if found is None else found
-    return found
+        first_form = form if first_form is None else first_form
+    return first_form
 
 
 def first_files(path: Path) -> list[Path]:
@@ -116,11 +116,11 @@ def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
 def read_manifest(path: Path) -> dict[str, Any] | None:
     """What the simulation of the dataset in ``path`` recorded; ``None`` if there is nothing readable."""
     try:
-        found = json.loads(read_text(path / MANIFEST))
+        manifest = json.loads(read_text(path / MANIFEST))
     except (OSError, ValueError, InputError):
         return None
-    whole = isinstance(found, dict) and isinstance(found.get("application"), str)
-    return found if whole and isinstance(found.get("data"), dict) else None
+    whole = isinstance(manifest, dict) and isinstance(manifest.get("application"), str)
+    return manifest if whole and isinstance(manifest.get("data"), dict) else None
 
 
 def usable_applications() -> list[Application]:
@@ -138,8 +138,8 @@ def usable_applications() -> list[Application]:
 
 def unknown(path: Path, files: list[Path], known: list[Application]) -> InputError:
     """The error for a path that no application recognizes; it says what was looked for, and where."""
-    able = [each.name for each in known if hasattr(each.module("data"), "recognize_file")]
-    unable = [each.name for each in known if each.name not in able]
+    able = [application.name for application in known if hasattr(application.module("data"), "recognize_file")]
+    unable = [application.name for application in known if application.name not in able]
     wanted = f"a sample of {' or '.join(able)}"
     if unable:
         wanted += f" ({', '.join(unable)} cannot tell: add recognize_file(path) to its data.py)"

@@ -50,15 +50,15 @@ def epoch_batches(
         order = epoch_order(samples, seed, epoch)
         return [rank_batches(order, rank, ranks, local_batch, last_batch) for rank in own]
     number = len(epoch_sizes(samples, ranks, local_batch, last_batch, shards))
-    found: dict[int, list[Indices]] = {}
+    batches_by_rank: dict[int, list[Indices]] = {}
     for node in sorted({shards.node[rank] for rank in own}):
         here, neighbours = shards.samples_on(node), shards.ranks_on(node)
         order = here[epoch_order(len(here), seed, epoch, node)]
         for place, rank in enumerate(neighbours):
             if rank in own:
                 batches = rank_batches(order, place, len(neighbours), local_batch, last_batch)
-                found[rank] = (batches + [here[:0]] * (number - len(batches)))[:number]
-    return [found[rank] for rank in own]
+                batches_by_rank[rank] = (batches + [here[:0]] * (number - len(batches)))[:number]
+    return [batches_by_rank[rank] for rank in own]
 
 
 def in_passes(batches: list[list[Indices]], together: int) -> list[Indices]:
@@ -75,10 +75,10 @@ def epoch_sizes(samples: int, ranks: int, local_batch: int, last_batch: str, sha
     if shards is None:
         return batch_sizes(samples, ranks * local_batch, last_batch)
     on_node = np.bincount(shards.home, minlength=max(shards.node) + 1).tolist()
-    each = [
+    sizes_by_node = [
         batch_sizes(on_node[node], len(shards.ranks_on(node)) * local_batch, last_batch) for node in set(shards.node)
     ]
-    together = zip_longest(*each, fillvalue=0) if last_batch == "keep" else zip(*each, strict=False)
+    together = zip_longest(*sizes_by_node, fillvalue=0) if last_batch == "keep" else zip(*sizes_by_node, strict=False)
     return [sum(sizes) for sizes in together]
 
 

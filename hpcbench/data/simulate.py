@@ -150,17 +150,17 @@ def claim(root: Path, wanted: dict[str, Any]) -> None:
     path = root / MANIFEST
     if path.exists():
         try:
-            found = json.loads(read_text(path))
+            recorded = json.loads(read_text(path))
         except ValueError:
             raise InputError(f"{path}: damaged; remove the folder or choose another --out") from None
         differing = [
-            f"{group}.{key} is {found.get(group, {}).get(key)!r} there, {value!r} here"
+            f"{group}.{key} is {recorded.get(group, {}).get(key)!r} there, {value!r} here"
             for group in ("data", "simulate")
             for key, value in wanted[group].items()
-            if found.get(group, {}).get(key) != value
+            if recorded.get(group, {}).get(key) != value
         ]
-        if found.get("application") != wanted["application"]:
-            differing.insert(0, f"it holds {found.get('application')} data")
+        if recorded.get("application") != wanted["application"]:
+            differing.insert(0, f"it holds {recorded.get('application')} data")
         if differing:
             raise InputError(f"{root} holds another simulated dataset: {differing[0]}; choose another --out")
         return

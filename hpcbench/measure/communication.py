@@ -91,10 +91,10 @@ class Communication:
         with timer.span("waiting") if meets else nullcontext():
             began = timer.changed_at
             self.clock.measure()
-            found = [(channel, *channel.settle()) for channel in self._channels]
+            channel_times = [(channel, *channel.settle()) for channel in self._channels]
         if meets:
             self.waiting_s["losses"] += timer.changed_at - began
-        for channel, transfer, waiting in found:
+        for channel, transfer, waiting in channel_times:
             self.transfer_s[channel.kind] += transfer
             self.waiting_s[channel.kind] += waiting
             timer.move("communication", "waiting", waiting)

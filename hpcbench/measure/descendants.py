@@ -19,17 +19,17 @@ def descendants() -> list[int]:
         with contextlib.suppress(psutil.Error):
             return [child.pid for child in psutil.Process().children(recursive=True)]
         return []
-    found = [os.getpid()]
-    for pid in found:  # grows while it is read
-        found += _children(pid)
-    return found[1:]
+    pids = [os.getpid()]
+    for pid in pids:  # grows while it is read
+        pids += _children(pid)
+    return pids[1:]
 
 
 def _children(pid: int) -> list[int]:
     """The children of all threads of a process; none if it has ended."""
-    found: list[int] = []
+    children: list[int] = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                found += map(int, (thread / "children").read_text().split())
-    return found
+                children += map(int, (thread / "children").read_text().split())
+    return children

@@ -86,18 +86,18 @@ def diagnose(
     environ: Mapping[str, str], run_dir: Path, data_root: Path | None = None, ranks: int | None = None
 ) -> Diagnosis:
     """Check everything. ``ranks`` is the number that the launcher was asked to start, compared with what is seen."""
-    found = Diagnosis()
+    diagnosis = Diagnosis()
     imports, mpi4py = ChildPython(IMPORT_PROGRAM, *ELSEWHERE), ChildPython(MPI_PROGRAM)
-    found.sections["Software"] = software = versions(imports)
+    diagnosis.sections["Software"] = software = versions(imports)
     library = mpi_library(mpi4py)
     works = all(row.state != "broken" for row in software)
-    found.sections["Processor"] = cores(environ)
-    found.sections["Accelerator and precision"] = devices() if works else []
-    found.sections["Memory"] = memory()
-    found.sections["MPI and ranks"] = mpi = [*library, *launch(environ, ranks), *schedulers(environ)]
-    found.sections["Storage"] = storage(environ, run_dir, data_root)
-    found.needs = needs(works, mpi)
-    return found
+    diagnosis.sections["Processor"] = cores(environ)
+    diagnosis.sections["Accelerator and precision"] = devices() if works else []
+    diagnosis.sections["Memory"] = memory()
+    diagnosis.sections["MPI and ranks"] = mpi = [*library, *launch(environ, ranks), *schedulers(environ)]
+    diagnosis.sections["Storage"] = storage(environ, run_dir, data_root)
+    diagnosis.needs = needs(works, mpi)
+    return diagnosis
 
 
 def versions(imports: ChildPython) -> list[Row]:
@@ -178,10 +178,10 @@ def memory() -> list[Row]:
 def mpi_library(child: ChildPython) -> list[Row]:
     """Whether mpi4py finds an MPI library; ``child`` asks it, since a bad library can end the process that loads it."""
     said, problem = child.answer()
-    found = find_program("mpiexec")
+    mpiexec = find_program("mpiexec")
     return [
         Row("MPI library", f"none ({problem})" if problem else " ".join(said.split()), _note(not problem)),
-        Row("mpiexec", found or "not found", _note(bool(found))),
+        Row("mpiexec", mpiexec or "not found", _note(bool(mpiexec))),
     ]
 
 
@@ -204,8 +204,8 @@ def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:
 def schedulers(environ: Mapping[str, str]) -> list[Row]:
     """Batch schedulers whose commands are present, and the job that this process runs in."""
     known = list(usable_schedulers())
-    present = [each.TITLE for each in known if each.JOB_VARIABLE and shutil.which(each.COMMAND)]
-    names = [each.JOB_VARIABLE for each in known]
+    present = [scheduler.TITLE for scheduler in known if scheduler.JOB_VARIABLE and shutil.which(scheduler.COMMAND)]
+    names = [scheduler.JOB_VARIABLE for scheduler in known]
     jobs = [f"{name}={environ[name]}" for name in names if name in environ]
     return [Row("schedulers", ", ".join(present) or "none"), Row("inside job", ", ".join(jobs) or "no")]
 

@@ -81,8 +81,8 @@ def find_energy_counters(root: Path = Path("/")) -> Counters | Absent:
     if isinstance(node, Counters):
         return node
     tried = [node, _nvml(), _hwmon(root / "sys/class/drm"), _rapl(root / "sys/class/powercap")]
-    parts = [found for found in tried if isinstance(found, Counters)]
-    missing = tuple(found.reason for found in tried if isinstance(found, Absent))
+    parts = [source for source in tried if isinstance(source, Counters)]
+    missing = tuple(source.reason for source in tried if isinstance(source, Absent))
     if not parts:
         return Absent("no energy counter: " + "; ".join(missing))
     return Counters(
@@ -143,14 +143,14 @@ def _nvml() -> Counters | Absent:
         total = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
         return Absent(f"NVML: {error}")
-    found = []
+    counters = []
     for index in range(total):
         with contextlib.suppress(nvml.NVMLError, AttributeError, OSError, ValueError):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            found.append(_checked(Counter(f"GPU {index}", partial(_nvml_uj, nvml, handle))))
-    if not found:
+            counters.append(_checked(Counter(f"GPU {index}", partial(_nvml_uj, nvml, handle))))
+    if not counters:
         return Absent(f"NVML: none of {total} GPUs has an energy counter")
-    return Counters("NVML", _gpus(len(found), total), tuple(found))
+    return Counters("NVML", _gpus(len(counters), total), tuple(counters))
 
 
 def _nvml_uj(nvml: Any, handle: Any) -> int:
@@ -167,7 +167,7 @@ def _hwmon(folder: Path) -> Counters | Absent:
     accounts for wraps of Intel's registers if it is asked in time. The page "GPU Power/Thermal Controls and Monitoring"
     lists no energy for amdgpu, so AMD's GPUs count only where a newer driver reports it.
     """
-    found, total, drivers = [], 0, set()
+    counters, total, drivers = [], 0, set()
     for device in sorted({path.resolve() for path in folder.glob("card*/device/hwmon/hwmon*")}):
         try:
             driver = _text(device / "name")
@@ -176,13 +176,13 @@ def _hwmon(folder: Path) -> Counters | Absent:
             total += 1
             files = (device / "energy1_input", device / "energy2_input")
             path = next((path for path in files if path.exists()), files[0])
-            found.append(_checked(Counter(f"{driver} {total - 1}", partial(_number, path))))
+            counters.append(_checked(Counter(f"{driver} {total - 1}", partial(_number, path))))
             drivers.add(driver)
         except (OSError, ValueError):
             continue
-    if not found:
+    if not counters:
         return Absent(f"hwmon: none of {total} GPUs has an energy counter" if total else f"hwmon: no GPU in {folder}")
-    return Counters(" + ".join(sorted(drivers)), _gpus(len(found), total), tuple(found))
+    return Counters(" + ".join(sorted(drivers)), _gpus(len(counters), total), tuple(counters))
 
 
 def _rapl(folder: Path) -> Counters | Absent:
@@ -234,8 +234,8 @@ def _checked(counter: Counter) -> Counter:
     return counter
 
 
-def _gpus(found: int, total: int) -> str:
-    return f"{found} GPU{'s' if found != 1 else ''}" if found == total else f"{found} of {total} GPUs"
+def _gpus(counted: int, total: int) -> str:
+    return f"{counted} GPU{'s' if counted != 1 else ''}" if counted == total else f"{counted} of {total} GPUs"
 
 
 def _number(path: Path) -> int:

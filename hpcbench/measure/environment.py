@@ -55,7 +55,7 @@ def launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
     from hpcbench.batch.schedulers import usable_schedulers  # only the rank that writes the record needs them
 
-    names = LAUNCHER_NAMES | {each.JOB_VARIABLE for each in usable_schedulers()}
+    names = LAUNCHER_NAMES | {scheduler.JOB_VARIABLE for scheduler in usable_schedulers()}
 
     def wanted(name: str) -> bool:
         if any(word in name for word in SECRETS):

@@ -68,7 +68,7 @@ def imported_elsewhere(child: ChildPython, modules: Sequence[str]) -> dict[str, 
     """Return why ``modules`` cannot be imported by ``child``; the first that it does not report is what ended it."""
     said, why = child.answer()
     lines = (line.partition("looked at ") for line in said.splitlines())  # packages may print, too
-    problems = dict(json.loads(found) for before, mark, found in lines if mark and not before)
+    problems = dict(json.loads(report) for before, mark, report in lines if mark and not before)
     missing = [module for module in modules if module not in problems]
     problems |= {module: why if module == missing[0] else f"not tried, after {missing[0]}" for module in missing}
     return {module: problems[module] for module in modules}

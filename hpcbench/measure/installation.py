@@ -27,18 +27,18 @@ def installation(root: Path | None = None) -> dict[str, Any]:
     ``root``.
     """
     root = root or Path(__file__).resolve().parents[2]
-    found: dict[str, Any] = {"distribution": DISTRIBUTION, "version": __version__, "basis": None, "unchanged": None}
+    record: dict[str, Any] = {"distribution": DISTRIBUTION, "version": __version__, "basis": None, "unchanged": None}
     if (root / ".git").exists():
-        return found | of_checkout(root)
+        return record | of_checkout(root)
     distribution = installed_at(root)
-    return found if distribution is None else found | of_wheel(distribution, root)
+    return record if distribution is None else record | of_wheel(distribution, root)
 
 
 def installed_at(root: Path) -> metadata.Distribution | None:
     """Return the installed distribution whose files are those below ``root``; ``None`` if they are another's copy."""
-    for each in metadata.distributions(name=DISTRIBUTION, path=[str(root)]):
-        if each.files and Path(str(each.locate_file("hpcbench/__init__.py"))).exists():
-            return each
+    for distribution in metadata.distributions(name=DISTRIBUTION, path=[str(root)]):
+        if distribution.files and Path(str(distribution.locate_file("hpcbench/__init__.py"))).exists():
+            return distribution
     return None
 
 
@@ -62,13 +62,13 @@ def hashes(record: str) -> dict[str, tuple[str, str]]:
 
     Since Python 3.12, ``Distribution.files`` leaves out files that no longer exist.
     """
-    found = {}
+    hashes_by_path = {}
     for row in csv.reader(record.splitlines()):
         parts = Path(row[0]).parts if row else ()
         kind, equals, value = row[1].partition("=") if len(row) > 1 else ("", "", "")
         if parts and parts[0] in PACKAGES and "__pycache__" not in parts and equals:
-            found[row[0]] = kind, value
-    return found
+            hashes_by_path[row[0]] = kind, value
+    return hashes_by_path
 
 
 def hash_of(path: Path, kind: str) -> str | None:
@@ -115,8 +115,8 @@ def of_checkout(root: Path) -> dict[str, Any]:
 
 def tag(root: Path) -> str | None:
     """Return the tag of the commit, if it has one."""
-    found = git(root, "tag", "--points-at", "HEAD")
-    return found.split()[0] if found and found.split() else None
+    tags = git(root, "tag", "--points-at", "HEAD")
+    return tags.split()[0] if tags and tags.split() else None
 
 
 def git(root: Path, *words: str) -> str | None:

@@ -143,10 +143,10 @@ def check_group(asked: Asked, group: Group, environ: Mapping[str, str]) -> None:
     """Check on all ranks of ``group``; rank 0 reports. Raises ``Aborted`` on all ranks if something is wrong."""
     import torch
 
-    found = look(asked, group.launch, environ, torch.accelerator.device_count())
+    seen_here = look(asked, group.launch, environ, torch.accelerator.device_count())
     group.barrier()
-    everyone = group.all_gather_object((found, time.time()))
-    verdict = judge(asked, [Seen(**{**vars(each), "clock_s": clock}) for each, clock in everyone])
+    everyone = group.all_gather_object((seen_here, time.time()))
+    verdict = judge(asked, [Seen(**{**vars(seen), "clock_s": clock}) for seen, clock in everyone])
     conclude(verdict, speaks=group.is_main)
 
 
@@ -209,8 +209,8 @@ def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) 
 def judge(asked: Asked, seen: Sequence[Seen]) -> Verdict:
     """Compare what all ranks saw with what was asked for."""
     nodes: dict[str, list[Seen]] = {}
-    for each in seen:
-        nodes.setdefault(each.node, []).append(each)
+    for rank in seen:
+        nodes.setdefault(rank.node, []).append(rank)
     wrong = []
     if len(nodes) != asked.nodes:
         wrong.append(f"the ranks are on {len(nodes)} node(s) instead of {asked.nodes}: {', '.join(list(nodes)[:4])}")
@@ -219,24 +219,24 @@ def judge(asked: Asked, seen: Sequence[Seen]) -> Verdict:
         name, count = next(iter(uneven.items()))
         each_node = asked.ranks // asked.nodes
         wrong.append(f"node {name} has {count} ranks instead of {each_node}; start as many on every node")
-    wrong += [f"node {each.node}: {each.trouble}" for each in seen if each.trouble]
-    wrong += too_few("cores", asked.cores, {each: len(each.cores) for each in seen})
-    wrong += too_few("GPUs", asked.gpus, {each: each.gpus for each in seen})
+    wrong += [f"node {rank.node}: {rank.trouble}" for rank in seen if rank.trouble]
+    wrong += too_few("cores", asked.cores, {rank: len(rank.cores) for rank in seen})
+    wrong += too_few("GPUs", asked.gpus, {rank: rank.gpus for rank in seen})
     notes = [note for name, members in nodes.items() for note in binding(name, members, asked)]
-    apart = max(each.clock_s for each in seen) - min(each.clock_s for each in seen)
+    apart = max(rank.clock_s for rank in seen) - min(rank.clock_s for rank in seen)
     if apart > CLOCKS_S:
-        late, early = max(seen, key=lambda each: each.clock_s), min(seen, key=lambda each: each.clock_s)
+        late, early = max(seen, key=lambda rank: rank.clock_s), min(seen, key=lambda rank: rank.clock_s)
         notes.append(f"the clocks of {early.node} and {late.node} are {apart:.1f} s apart; their logs do not compare")
-    free = [each.free_gib for each in seen if each.free_gib is not None]
+    free = [rank.free_gib for rank in seen if rank.free_gib is not None]
     room = f", at least {min(free):.1f} GiB free at {asked.local}" if free else ""
     gpus = f" and {asked.gpus} GPU(s)" if asked.gpus else ""
     summary = f"{len(seen)} ranks on {len(nodes)} node(s), each with {asked.cores} core(s){gpus}{room}"
     return Verdict(tuple(wrong), tuple(notes), summary)
 
 
-def too_few(what: str, asked: int, found: Mapping[Seen, int]) -> list[str]:
+def too_few(what: str, asked: int, counts: Mapping[Seen, int]) -> list[str]:
     """Return a line for the first rank that has too few of something; it also counts the other such ranks."""
-    short = [(each, count) for each, count in found.items() if count < asked]
+    short = [(rank, count) for rank, count in counts.items() if count < asked]
     if not short:
         return []
     (first, count), more = short[0], len(short) - 1
@@ -247,9 +247,9 @@ def too_few(what: str, asked: int, found: Mapping[Seen, int]) -> list[str]:
 
 def binding(node: str, members: Sequence[Seen], asked: Asked) -> list[str]:
     """Return a note if the ranks of a node may get in each other's way."""
-    sets = [set(each.cores) for each in members]
+    sets = [set(rank.cores) for rank in members]
     everything = set().union(*sets)
-    if len(members) < 2 or sum(len(each) for each in sets) == len(everything):
+    if len(members) < 2 or sum(len(cores) for cores in sets) == len(everything):
         return []
     if len(everything) < asked.cores * len(members):
         return [f"the {len(members)} ranks of node {node} share {len(everything)} cores, fewer than they asked for"]

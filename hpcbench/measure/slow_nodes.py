@@ -72,20 +72,20 @@ def slow_nodes(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     }
     tested = {name: nodes for name, nodes in by_figure.items() if len(nodes) >= LEAST_NODES}
     ratios = {name: np.array([*nodes.values()]) / median(nodes.values()) for name, nodes in tested.items()}
-    if not any((each - 1 > LEAST).any() for each in ratios.values()):
+    if not any((node_ratios - 1 > LEAST).any() for node_ratios in ratios.values()):
         return []
     more = max(0, max(map(len, ratios.values())) - TAIL_NODES)
     level = min(LEAST_LEVEL + SIDES * more / FALSE_NODES, MOST_LEVEL)
     bounds = _tail_bounds([*ratios.values()])
-    found: list[tuple[float, str]] = []
+    sentences: list[tuple[float, str]] = []
     for (name, nodes), bound in zip(tested.items(), bounds, strict=True):
         slow = outliers(ratios[name], level / len(tested)) & (ratios[name] - 1 > max(LEAST, bound))
-        found += [
+        sentences += [
             (float(ratio), f"{node} {FIGURES[name][0]} {ratio:.2f} times as slowly as the median node")
             for node, ratio, named in zip(nodes, ratios[name], slow, strict=True)
             if named
         ]
-    return [words for _, words in sorted(found, reverse=True)]
+    return [words for _, words in sorted(sentences, reverse=True)]
 
 
 def outliers(ratios: Floats, level: float) -> npt.NDArray[np.bool_]:
@@ -109,9 +109,9 @@ def outliers(ratios: Floats, level: float) -> npt.NDArray[np.bool_]:
         error = math.sqrt(squares / (len(others) - 1 + WEIGHT) * (1 + 1 / len(others)))
         if abs(furthest - others.mean()) > error * quantile:
             inliers = slice(low, high)
-    found = np.ones(len(ratios), dtype=np.bool_)
-    found[order[inliers]] = False
-    return found
+    is_outlier = np.ones(len(ratios), dtype=np.bool_)
+    is_outlier[order[inliers]] = False
+    return is_outlier
 
 
 def _tail_bounds(figures: Sequence[Floats]) -> list[float]:
@@ -145,11 +145,11 @@ def _tail_bounds(figures: Sequence[Floats]) -> list[float]:
 
 def by_node(ranks: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
     """Return each node's median over the ranks that know the figure; a sum over steps counts per step."""
-    found: dict[str, list[float]] = {}
+    values_by_node: dict[str, list[float]] = {}
     for rank in ranks:
         value = rank.get(name)
         if name == "compute_s" and value is not None:
             value = value / rank["steps"] if rank["steps"] else None
         if value is not None and value > 0:  # in a table read from a file, an unset value is NaN
-            found.setdefault(str(rank["node"]), []).append(float(value))
-    return {node: median(values) for node, values in found.items()}
+            values_by_node.setdefault(str(rank["node"]), []).append(float(value))
+    return {node: median(values) for node, values in values_by_node.items()}

@@ -97,23 +97,23 @@ def filesystem(folder: Path) -> str:
 
 def networking(root: Path = Path("/sys/class")) -> str:
     """Network interfaces with their speed: InfiniBand ports, and Ethernet interfaces that are real devices and up."""
-    found = []
+    interfaces = []
     for rate in sorted(root.glob("infiniband/*/ports/*/rate")):
         with contextlib.suppress(OSError):
-            found.append(f"{rate.parts[-4]} {rate.read_text(encoding='ascii').strip()}")
+            interfaces.append(f"{rate.parts[-4]} {rate.read_text(encoding='ascii').strip()}")
     for speed in sorted(root.glob("net/*/speed")):
         with contextlib.suppress(OSError, ValueError):
             megabits = int(speed.read_text(encoding="ascii"))
             if megabits > 0 and (speed.parent / "device").exists():
-                found.append(f"{speed.parent.name} {megabits / 1000:g} Gb/sec")
-    return ", ".join(found)
+                interfaces.append(f"{speed.parent.name} {megabits / 1000:g} Gb/sec")
+    return ", ".join(interfaces)
 
 
 def accelerator() -> dict[str, str]:
     """Keys that describe the accelerators that torch finds, of any kind."""
     import torch
 
-    found = {
+    description = {
         "accelerators_per_node": "0",
         "accelerator_model_name": "",
         "accelerator_host_interconnect": "",
@@ -126,14 +126,15 @@ def accelerator() -> dict[str, str]:
     }
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if device is None:
-        return found
-    found["accelerators_per_node"] = str(torch.accelerator.device_count())
+        return description
+    description["accelerators_per_node"] = str(torch.accelerator.device_count())
     with contextlib.suppress(AttributeError, RuntimeError):
         properties = torch.get_device_module(device).get_device_properties(0)
-        found["accelerator_model_name"] = str(properties.name)
-        found["accelerator_memory_capacity"] = _gib(properties.total_memory)
-        found["accelerator_frequency"] = f"{properties.clock_rate / 1000:.0f} MHz"  # in kHz; not every kind reports it
-    return found
+        description["accelerator_model_name"] = str(properties.name)
+        description["accelerator_memory_capacity"] = _gib(properties.total_memory)
+        # in kHz; not every kind reports it
+        description["accelerator_frequency"] = f"{properties.clock_rate / 1000:.0f} MHz"
+    return description
 
 
 def version(name: str) -> str:

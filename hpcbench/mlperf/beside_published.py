@@ -33,13 +33,13 @@ def beside_published(runs: Mapping[str, Run], draw: bool = True) -> Beside | Non
     entries = chosen(published_entries(), machines, first.application)
     if not entries:
         return None
-    own = [own_row(name, run) for name, run in runs.items()]
+    own_rows = [own_row(name, run) for name, run in runs.items()]
     rows = [published_row(entry, machines) for entry in entries]
     notes = [f"{', '.join(runs)}: {NOT_VERIFIED}.", *differences(runs, entries), *general_notes(first.application)]
     metric = metric_label(first.metric)
     marks = [own_mark(name, run) for name, run in runs.items()]
     marks += [published_mark(entry, machines) for entry in entries]
-    return Beside(metric, [*own, *rows], notes, marks_plot(first.application, marks) if draw else None)
+    return Beside(metric, [*own_rows, *rows], notes, marks_plot(first.application, marks) if draw else None)
 
 
 def machine_of(entry: PublishedEntry, machines: Sequence[Machine]) -> Machine | None:
@@ -59,22 +59,22 @@ def class_words(place: int) -> str:
 
 def chosen(entries: Sequence[PublishedEntry], machines: Sequence[Machine], application: str) -> list[PublishedEntry]:
     """Return each machine's fastest time to train in each size class, from its newest round, by size and time."""
-    found: dict[str, list[PublishedEntry]] = {}
+    by_machine: dict[str, list[PublishedEntry]] = {}
     for entry in entries:
         if entry.application == application and entry.time_to_train_s is not None:
             machine = machine_of(entry, machines)
-            found.setdefault(
+            by_machine.setdefault(
                 machine.name if machine is not None else f"{entry.organization}/{entry.system}", []
             ).append(entry)
-    kept: list[PublishedEntry] = []
-    for of_machine in found.values():
+    fastest: list[PublishedEntry] = []
+    for of_machine in by_machine.values():
         newest = max(entry.round for entry in of_machine)
         best: dict[int, PublishedEntry] = {}
         for entry in sorted(of_machine, key=seconds, reverse=True):
             if entry.round == newest:
                 best[size_class(entry.accelerators)] = entry
-        kept += best.values()
-    return sorted(kept, key=lambda entry: (size_class(entry.accelerators), seconds(entry)))
+        fastest += best.values()
+    return sorted(fastest, key=lambda entry: (size_class(entry.accelerators), seconds(entry)))
 
 
 def seconds(entry: PublishedEntry) -> float:
@@ -135,39 +135,39 @@ def short_title(entry: PublishedEntry, machines: Sequence[Machine]) -> str:
         return entry.organization
     name = machine.title.partition(" (")[0]
     short = name.partition(",")[0]
-    alike = [each for each in machines if each.title.startswith((f"{short},", f"{short} ("))]
+    alike = [other for other in machines if other.title.startswith((f"{short},", f"{short} ("))]
     return name if len(alike) > 1 else short
 
 
 def differences(runs: Mapping[str, Run], entries: Sequence[PublishedEntry]) -> list[str]:
     """List how your own runs differ from the entries; runs that differ in the same way are named together."""
-    found: dict[str, list[str]] = {}
+    names_by_difference: dict[str, list[str]] = {}
     for name, run in runs.items():
         for words in differences_of(run, entries):
-            found.setdefault(words, []).append(name)
-    return [f"{', '.join(names)}: {words}." for words, names in found.items()]
+            names_by_difference.setdefault(words, []).append(name)
+    return [f"{', '.join(names)}: {words}." for words, names in names_by_difference.items()]
 
 
 def differences_of(run: Run, entries: Sequence[PublishedEntry]) -> list[str]:
     """List how one run differs from the entries."""
-    s, found = run.summary, []
+    s, remarks = run.summary, []
     recipes = {recipe.preset for recipe in RECIPES if recipe.application == s.application}
     if recipes and s.preset not in recipes:
-        found.append(f"the preset {s.preset} is no published recipe, so that samples and network may be smaller")
+        remarks.append(f"the preset {s.preset} is no published recipe, so that samples and network may be smaller")
     sets = sorted({entry.train_samples for entry in entries if entry.train_samples})
     if s.train_samples and s.train_samples not in sets:
         known = " or ".join(units.integer(size) for size in sets)
-        found.append(f"an epoch has {units.integer(s.train_samples)} samples, that of the entries {known}")
+        remarks.append(f"an epoch has {units.integer(s.train_samples)} samples, that of the entries {known}")
     target = PUBLISHED_TARGETS.get(s.application)
     if s.target is None:
-        found.append("there was no target, so that there is no time to train")
+        remarks.append("there was no target, so that there is no time to train")
     elif target is not None and s.target != target:
-        found.append(f"the target is {units.score(s.target)}, that of the entries {units.score(target)}")
+        remarks.append(f"the target is {units.score(s.target)}, that of the entries {units.score(target)}")
     if s.target is not None and not run.reached:
-        found.append("the target was not reached, so that there is no time to train")
+        remarks.append("the target was not reached, so that there is no time to train")
     if s.simulated_ranks is not None or s.simulated_nodes is not None:
-        found.append("ranks or nodes were simulated, so that times are not those of so many")
-    return found
+        remarks.append("ranks or nodes were simulated, so that times are not those of so many")
+    return remarks
 
 
 def general_notes(application: str) -> list[str]:

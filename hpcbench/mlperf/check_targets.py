@@ -41,10 +41,10 @@ def targets_of(path: Path) -> list[Target]:
     """List what there is to check at ``path``. Raises ``InputError`` if there is nothing."""
     if not path.exists():
         raise InputError(f"{path} does not exist; give a run folder, a log, or a folder of a round")
-    found = list(targets_below(path))
-    if not found:
+    targets = list(targets_below(path))
+    if not targets:
         raise InputError(f"{path} holds no mllog.txt and no {LOGS}; give a run folder, a log, or a folder of a round")
-    return found
+    return targets
 
 
 def targets_below(path: Path) -> Iterator[Target]:

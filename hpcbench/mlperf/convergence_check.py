@@ -89,15 +89,15 @@ def check_convergence(
     official = checker(application, ruleset)
     if len(epochs) < 3:
         raise InputError(f"{len(epochs)} runs are too few for an olympic mean; at least 3")
-    if sum(each is None for each in epochs) > 1:
+    if sum(epoch is None for epoch in epochs) > 1:
         return ConvergenceTest(False, "none", None, None, None, 1.0)
-    counted = sorted(math.inf if each is None else round(each, 3) for each in epochs)[1:-1]
+    counted = sorted(math.inf if epoch is None else round(epoch, 3) for epoch in epochs)[1:-1]
     mean = float(np.mean(counted))  # adds up as the official checker does, so that equal means compare alike
-    found, reference = nearest(official, batch, "pruned_rcps" if pruned else "full_rcps")
+    kind, reference = nearest(official, batch, "pruned_rcps" if pruned else "full_rcps")
     if reference is None:
-        return ConvergenceTest(False, found, mean, None, None, 1.0)
+        return ConvergenceTest(False, kind, mean, None, None, 1.0)
     expected, least = float(reference["RCP Mean"]), float(reference["RCP Mean"] / reference["Max Speedup"])
-    return ConvergenceTest(mean >= least, found, mean, expected, least, max(1.0, expected / mean) if mean > 0 else 1.0)
+    return ConvergenceTest(mean >= least, kind, mean, expected, least, max(1.0, expected / mean) if mean > 0 else 1.0)
 
 
 def nearest(official: Any, batch: int, points: str) -> tuple[Found, dict[str, Any] | None]:

@@ -70,9 +70,9 @@ def entries_of(
             folders.setdefault(folder.parent if record.pruned else folder, []).append(record)
     made: dict[Path, Entry] = {}
     for folder, runs in folders.items():
-        kept = sorted((run for run in runs if not run.pruned), key=number_of)
-        if kept:
-            made[folder] = Entry(kept, len(runs) - len(kept))
+        unpruned = sorted((run for run in runs if not run.pruned), key=number_of)
+        if unpruned:
+            made[folder] = Entry(unpruned, len(runs) - len(unpruned))
     if official is None:
         ruled = {folder: entry.ruleset for folder, entry in made.items()}
         known = {folder: ruleset for folder, ruleset in ruled.items() if ruleset is not None}
@@ -113,9 +113,9 @@ def score(entry: Entry) -> None:
         counting = window(entry, needed)
         compare_convergence(entry, counting)
         score_time(entry, counting)
-    found = check_entry(entry.runs, entry.pruned)
-    entry.faults += found.faults
-    entry.notes += found.notes
+    findings = check_entry(entry.runs, entry.pruned)
+    entry.faults += findings.faults
+    entry.notes += findings.notes
 
 
 def window(entry: Entry, needed: int | None) -> list[RunRecord]:
@@ -132,11 +132,11 @@ def window(entry: Entry, needed: int | None) -> list[RunRecord]:
 
 def check_count(entry: Entry, needed: int) -> None:
     """Check the number of runs: time to train takes exactly ``needed``, throughput at least as many."""
-    found = len(entry.runs)
-    if entry.first.mode == "throughput" and found < needed:
-        entry.faults.append(f"count: {counted(found, 'instance')}, fewer than {needed}")
-    if entry.first.mode != "throughput" and found != needed:
-        entry.faults.append(f"count: {counted(found, 'run')} where the rules ask for {needed}")
+    run_count = len(entry.runs)
+    if entry.first.mode == "throughput" and run_count < needed:
+        entry.faults.append(f"count: {counted(run_count, 'instance')}, fewer than {needed}")
+    if entry.first.mode != "throughput" and run_count != needed:
+        entry.faults.append(f"count: {counted(run_count, 'run')} where the rules ask for {needed}")
 
 
 def check_seeds(entry: Entry) -> None:
@@ -229,25 +229,25 @@ def explain(entry: Entry) -> None:
 
 def differences(entry: Entry, official: OfficialScore) -> list[str]:
     """List the reasons why an official score differs from that by the rules."""
-    found = []
+    reasons = []
     needed = RUNS.get(entry.first.application or "")
     throughput = entry.first.mode == "throughput"
     if not throughput and needed is not None and len(entry.logs) > needed:
-        found.append(f"it counts all {len(entry.logs)} logs")
+        reasons.append(f"it counts all {len(entry.logs)} logs")
     factor = entry.convergence.factor if entry.convergence is not None and entry.convergence.passed else 1.0
     if not throughput and not math.isclose(official.factor, factor, rel_tol=1e-9):
         there = f"multiplied by {official.factor:.6g} as scaling.json says" if official.factor != 1 else (
             "not yet normalised, since the package checker has not written scaling.json"
         )  # fmt: skip
-        found.append(f"{there}; the rules give {factor:.6g}")
+        reasons.append(f"{there}; the rules give {factor:.6g}")
     lost = [run for run in failed(entry, entry.runs) if accepted(entry, run)]
     if lost:
-        found.append(f"it counts {counted(len(lost), 'run')} whose run_stop is not a success")
+        reasons.append(f"it counts {counted(len(lost), 'run')} whose run_stop is not a success")
     rejected = sum(not log.accepted for log in entry.logs.values())
     if throughput and rejected:
-        found.append(f"it leaves out {counted(rejected, 'log')} that it rejects, and the rules ask to prune them")
+        reasons.append(f"it leaves out {counted(rejected, 'log')} that it rejects, and the rules ask to prune them")
     if {Path(run.path).name for run in entry.runs} != set(entry.logs):
-        found.append("it counts files whose names have no number")
+        reasons.append("it counts files whose names have no number")
     if len({(run.application, run.global_batch_size, run.division) for run in entry.runs}) > 1:
-        found.append("it does not see that the runs differ")
-    return found
+        reasons.append("it does not see that the runs differ")
+    return reasons

@@ -51,85 +51,89 @@ def description_of(organization: Path, system: str) -> Description:
         return Description((organization / "systems" / f"{system}.json").is_file())
     if not isinstance(values, dict):
         return Description(True)
-    nodes, each = whole(values.get("number_of_nodes")), count(values.get("accelerators_per_node"))
+    nodes, per_node = whole(values.get("number_of_nodes")), count(values.get("accelerators_per_node"))
     return Description(
         True, text(values.get("division")), text(values.get("submitter")), nodes,
-        nodes * max(each, 1) if nodes is not None and each is not None else None,
+        nodes * max(per_node, 1) if nodes is not None and per_node is not None else None,
     )  # fmt: skip
 
 
 def check_entry(runs: Sequence[RunRecord], pruned: int) -> Findings:
     """Apply the rules to the runs of an entry in the tree of an organization; ``pruned`` more runs are left out."""
-    found = Findings()
+    findings = Findings()
     folder = Path(runs[0].path).parent
     throughput = runs[0].mode == "throughput"
     above = folder.parents[1] if folder.parent.name in ("strong", "weak") else folder.parent
     organization = above.parents[1] if len(above.parents) > 1 else above
     described = description_of(organization, above.name)
-    check_system(found, runs, described, above.name)
-    check_init(found, runs)
-    check_clock(found, runs)
+    check_system(findings, runs, described, above.name)
+    check_init(findings, runs)
+    check_clock(findings, runs)
     if throughput:
-        check_alone(found, organization, folder.name)
-        check_scale(found, runs, pruned, described)
-        check_concurrency(found, runs, pruned, described)
-    return found
+        check_alone(findings, organization, folder.name)
+        check_scale(findings, runs, pruned, described)
+        check_concurrency(findings, runs, pruned, described)
+    return findings
 
 
-def check_system(found: Findings, runs: Sequence[RunRecord], described: Description, system: str) -> None:
+def check_system(findings: Findings, runs: Sequence[RunRecord], described: Description, system: str) -> None:
     """The folder of results is named after a description, which agrees with the logs about the system."""
     if not described.there:
-        found.faults.append(f"system: no systems/{system}.json describes the folder's system")
+        findings.faults.append(f"system: no systems/{system}.json describes the folder's system")
         return
     divisions = sorted({run.division for run in runs if run.division is not None})
     if described.division is not None and divisions and divisions != [described.division]:
-        found.faults.append(
+        findings.faults.append(
             f"system: the description says {described.division}, the logs say {' and '.join(divisions)}"
         )
     nodes = {run.nodes for run in runs if run.nodes is not None}
     if runs[0].mode != "throughput" and described.nodes is not None and nodes - {described.nodes}:
         logged = ", ".join(str(number) for number in sorted(nodes))
-        found.notes.append(f"system: {logged} nodes in the logs, {described.nodes} in the description")
+        findings.notes.append(f"system: {logged} nodes in the logs, {described.nodes} in the description")
 
 
-def check_init(found: Findings, runs: Sequence[RunRecord]) -> None:
+def check_init(findings: Findings, runs: Sequence[RunRecord]) -> None:
     """Initialisation before the clock takes less than half an hour."""
     long = [run.init_s for run in runs if run.init_s is not None and run.init_s >= LONGEST_INIT_S]
     if long:
-        found.faults.append(f"init: {counted(len(long), 'run')} of 30 minutes or more, the longest {max(long):.0f} s")
+        findings.faults.append(
+            f"init: {counted(len(long), 'run')} of 30 minutes or more, the longest {max(long):.0f} s"
+        )
 
 
-def check_clock(found: Findings, runs: Sequence[RunRecord]) -> None:
+def check_clock(findings: Findings, runs: Sequence[RunRecord]) -> None:
     """Times within a log never go back."""
     back = [run for run in runs if any(note.startswith("the clock goes back") for note in run.notes)]
     if back:
-        found.notes.append(f"clock: goes back in {len(back)} of {counted(len(runs), 'log')}")
+        findings.notes.append(f"clock: goes back in {len(back)} of {counted(len(runs), 'log')}")
 
 
-def check_alone(found: Findings, organization: Path, benchmark: str) -> None:
+def check_alone(findings: Findings, organization: Path, benchmark: str) -> None:
     """Throughput requires a time to train of the same benchmark by the same organization in the same round."""
     if not any(organization.glob(f"results/*/{TIME_TO_TRAIN}/{benchmark}/result_*.txt")):
-        found.faults.append(f"alone: throughput without a time to train of {benchmark} by the organization")
+        findings.faults.append(f"alone: throughput without a time to train of {benchmark} by the organization")
 
 
-def check_scale(found: Findings, runs: Sequence[RunRecord], pruned: int, described: Description) -> None:
+def check_scale(findings: Findings, runs: Sequence[RunRecord], pruned: int, described: Description) -> None:
     """Instances have one size S, on T accelerators in all: S <= T <= M x S for M instances, including pruned ones."""
     sizes = {run.accelerators for run in runs if run.accelerators is not None}
     if len(sizes) > 1:
-        found.faults.append(f"sizes: instances of {' and '.join(f'{each:,}' for each in sorted(sizes))} accelerators")
+        findings.faults.append(
+            f"sizes: instances of {' and '.join(f'{number:,}' for number in sorted(sizes))} accelerators"
+        )
     if len(sizes) != 1 or described.accelerators is None:
         return
     (size,) = sizes
     total, most = described.accelerators, (len(runs) + pruned) * size
     if total < size:
-        found.faults.append(f"scale: an instance has {size:,} accelerators, the system {total:,}")
+        findings.faults.append(f"scale: an instance has {size:,} accelerators, the system {total:,}")
     if total > most:
-        found.faults.append(
+        findings.faults.append(
             f"scale: the system has {total:,} accelerators, its {len(runs) + pruned} instances at most {most:,}"
         )
 
 
-def check_concurrency(found: Findings, runs: Sequence[RunRecord], pruned: int, described: Description) -> None:
+def check_concurrency(findings: Findings, runs: Sequence[RunRecord], pruned: int, described: Description) -> None:
     """The clocks of the nodes are comparable: instances that must have run concurrently overlap in their logs."""
     spans = [(run.start_unix_s, run.start_unix_s + run.time_to_train_s) for run in runs
              if run.start_unix_s is not None and run.time_to_train_s is not None]  # fmt: skip
@@ -139,9 +143,9 @@ def check_concurrency(found: Findings, runs: Sequence[RunRecord], pruned: int, d
     size = runs[0].accelerators
     at_once = size is not None and described.accelerators == (len(runs) + pruned) * size
     if at_once and last_start > first_stop:
-        found.notes.append(
+        findings.notes.append(
             f"clocks: all instances ran at once by their sizes, yet one starts {last_start - first_stop:.0f} s after "
             "another stops"
         )
     elif last_start - min(start for start, _ in spans) > DAY_S:
-        found.notes.append("clocks: instances start more than a day apart")
+        findings.notes.append("clocks: instances start more than a day apart")

@@ -42,7 +42,7 @@ def find_runs(paths: Sequence[Path]) -> list[LogPlace]:
 
     Raises ``InputError`` for a path that does not exist or has no run below it.
     """
-    found: dict[Path, LogPlace] = {}
+    log_places: dict[Path, LogPlace] = {}
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist; give run folders, logs, or folders of a round")
@@ -50,8 +50,8 @@ def find_runs(paths: Sequence[Path]) -> list[LogPlace]:
         if not below:
             raise InputError(f"{path} holds no run: no mllog.txt and no result_0.txt, result_1.txt, ... below it")
         for place in below:
-            found.setdefault(place.path.resolve(), place)
-    return list(found.values())
+            log_places.setdefault(place.path.resolve(), place)
+    return list(log_places.values())
 
 
 def places(path: Path) -> Iterator[LogPlace]:
@@ -102,5 +102,5 @@ def place_of(log: Path) -> LogPlace:
 
 def round_of(name: str) -> str | None:
     """The round that a folder is named after: ``v1.0``, ``1.0`` or ``hpc_results_v1.0``."""
-    found = ROUND.fullmatch(name)
-    return None if found is None else f"v{found[1] or found[2]}"
+    match = ROUND.fullmatch(name)
+    return None if match is None else f"v{match[1] or match[2]}"

@@ -48,10 +48,10 @@ def version_of_readers() -> str:
     """Return a hash that changes with the code that reads logs."""
     digest = sha256()
     for name in READERS:
-        found = find_spec(name)
-        assert found is not None
-        assert found.origin is not None
-        digest.update(Path(found.origin).read_bytes())
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        digest.update(Path(spec.origin).read_bytes())
     with suppress(PackageNotFoundError):
         digest.update(version("mlperf-logging").encode())
     return digest.hexdigest()
@@ -71,7 +71,7 @@ class Reading:
 
     def stamp(self) -> str | None:
         """Size and modification time of each file; ``None`` if one changed just now or is gone."""
-        found: list[tuple[int, int]] = []
+        stamps: list[tuple[int, int]] = []
         for path in self.files:
             try:
                 status = path.stat()
@@ -79,8 +79,8 @@ class Reading:
                 return None
             if abs(time.time() - status.st_mtime) < SETTLED_S:
                 return None
-            found.append((status.st_size, status.st_mtime_ns))
-        return json.dumps(found)
+            stamps.append((status.st_size, status.st_mtime_ns))
+        return json.dumps(stamps)
 
 
 class LogCache:
@@ -96,11 +96,11 @@ class LogCache:
 
     def get(self, readings: Sequence[Reading]) -> list[Any | None]:
         """Return the cached value of each reading; ``None`` if there is none or its files have changed."""
-        kept: dict[str, tuple[str, str]] = {}
+        rows: dict[str, tuple[str, str]] = {}
         with suppress(sqlite3.Error, OSError):
             if self.file.is_file():
-                kept = self._read([reading.key for reading in readings])
-        return [value_of(reading, kept.get(reading.key)) for reading in readings]
+                rows = self._read([reading.key for reading in readings])
+        return [value_of(reading, rows.get(reading.key)) for reading in readings]
 
     def put(self, read: Iterable[tuple[Reading, Any]]) -> None:
         """Cache these values; delete those that other versions of the code have left."""
@@ -125,10 +125,10 @@ class LogCache:
         return {key: row for key, row in rows.items() if row is not None}
 
 
-def value_of(reading: Reading, kept: tuple[str, str] | None) -> Any | None:
+def value_of(reading: Reading, row: tuple[str, str] | None) -> Any | None:
     """Return the cached value, unless the files have changed since."""
-    if kept is None or kept[0] != reading.stamp():
+    if row is None or row[0] != reading.stamp():
         return None
     with suppress(ValueError):
-        return json.loads(kept[1])
+        return json.loads(row[1])
     return None

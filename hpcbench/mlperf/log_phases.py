@@ -45,34 +45,34 @@ Interval = tuple[float, float]
 
 def phases_of(events: Sequence[Event]) -> LogPhases:
     """Return the phases of a run from ``events``, the lines of its log in their order."""
-    found = LogPhases()
+    phases = LogPhases()
     start, stop = _first(events, "run_start"), _first(events, "run_stop")
-    found.init_s = _length(_intervals(events, "init_start", "init_stop", found))
+    phases.init_s = _length(_intervals(events, "init_start", "init_stop", phases))
     back_ms = max((before.time_ms - later.time_ms for before, later in pairwise(events)), default=0.0)
     if back_ms > 0:
-        found.notes.append(f"the clock goes back by {'a second or more' if back_ms >= 1000 else 'less than a second'}")
+        phases.notes.append(f"the clock goes back by {'a second or more' if back_ms >= 1000 else 'less than a second'}")
     if start is None:
-        return found
-    found.start_unix_s = start / 1e3
+        return phases
+    phases.start_unix_s = start / 1e3
     if stop is None or not 0 < stop - start < LONGEST_S * 1e3:
-        found.notes.append("no run_stop after run_start" if stop is None else "run_stop is not after run_start")
-        return found
-    found.time_to_train_s = (stop - start) / 1e3
-    staged = _intervals(events, "staging_start", "staging_stop", found)
-    before = [each for each in staged if each[0] < start]
-    within = [each for each in staged if start <= each[0] < stop]
-    found.staging_before_s, found.staging_s = _length(before), _length(within)
-    evaluated = _cut(_intervals(events, "eval_start", "eval_stop", found), start, stop)
-    found.evaluations_s = [(end - begin) / 1e3 for begin, end in evaluated]
+        phases.notes.append("no run_stop after run_start" if stop is None else "run_stop is not after run_start")
+        return phases
+    phases.time_to_train_s = (stop - start) / 1e3
+    staged = _intervals(events, "staging_start", "staging_stop", phases)
+    before = [interval for interval in staged if interval[0] < start]
+    within = [interval for interval in staged if start <= interval[0] < stop]
+    phases.staging_before_s, phases.staging_s = _length(before), _length(within)
+    evaluated = _cut(_intervals(events, "eval_start", "eval_stop", phases), start, stop)
+    phases.evaluations_s = [(end - begin) / 1e3 for begin, end in evaluated]
     numbered = [event for event in events if event.key.startswith("eval_") or event.key == "epoch_stop"]
     for begin, end in _cut(_epochs(events, stop), start, stop):
-        near = [each for each in evaluated if each[1] > begin and each[0] < end]
-        inside = [each for each in near if begin <= each[0]]
+        near = [evaluation for evaluation in evaluated if evaluation[1] > begin and evaluation[0] < end]
+        inside = [evaluation for evaluation in near if begin <= evaluation[0]]
         ends_before = len(inside) == 1 and not _trains_after(numbered, inside[0], end)
         trained = (begin, inside[0][0] if ends_before else end)
         taken = _overlap(trained, near) + _overlap(trained, within)
-        found.epochs_s.append((trained[1] - trained[0] - taken) / 1e3)
-    return found
+        phases.epochs_s.append((trained[1] - trained[0] - taken) / 1e3)
+    return phases
 
 
 def _first(events: Sequence[Event], key: str) -> float | None:
@@ -83,7 +83,7 @@ def _length(intervals: Sequence[Interval]) -> float | None:
     return sum(end - begin for begin, end in intervals) / 1e3 if intervals else None
 
 
-def _intervals(events: Sequence[Event], first: str, last: str, found: LogPhases) -> list[Interval]:
+def _intervals(events: Sequence[Event], first: str, last: str, phases: LogPhases) -> list[Interval]:
     """Intervals from each ``first`` to the next ``last``; one that ends before it begins is left out, with a note."""
     made: list[Interval] = []
     begin: float | None = None
@@ -92,7 +92,7 @@ def _intervals(events: Sequence[Event], first: str, last: str, found: LogPhases)
             begin = event.time_ms
         elif event.key == last and begin is not None:
             if event.time_ms < begin:
-                found.notes.append(f"{last} before {first}")
+                phases.notes.append(f"{last} before {first}")
             else:
                 made.append((begin, event.time_ms))
             begin = None

@@ -38,25 +38,29 @@ def reference_test(logs: Sequence[OfficialLog], ruleset: str, bypass: bool = Fal
 
 def tested(logs: Sequence[OfficialLog], ruleset: str, bypass: bool) -> ReferenceTest:
     """Like ``reference_test``, but raises where the official test does."""
-    found = [log.convergence for log in logs if log.convergence is not None]
+    convergences = [log.convergence for log in logs if log.convergence is not None]
     batch: Any = -1
     benchmark: Any = None
-    for each in found:
-        batch = each.batch if batch == -1 else batch
-        benchmark = benchmark if benchmark is not None else each.benchmark
-        if each.batch != batch or each.benchmark != benchmark:
+    for convergence in convergences:
+        batch = convergence.batch if batch == -1 else batch
+        benchmark = benchmark if benchmark is not None else convergence.benchmark
+        if convergence.batch != batch or convergence.benchmark != benchmark:
             raise KeyError("the logs differ in batch or benchmark")
     official = checker(benchmark, ruleset)
     if batch == -1:
         return ReferenceTest(False, "no global_batch_size")
-    if sum(not each.converged for each in found) > 1:
+    if sum(not convergence.converged for convergence in convergences) > 1:
         return ReferenceTest(False, "more than one run did not converge")
-    if len(found) < 3:
+    if len(convergences) < 3:
         kind, point = nearest(official, batch, "pruned_rcps")
         bypassed = bypass and (kind != "none")
-        return ReferenceTest(bypassed, f"{len(found)} runs are too few", None if point is None else 1.0)
+        return ReferenceTest(bypassed, f"{len(convergences)} runs are too few", None if point is None else 1.0)
     test = check_convergence(
-        benchmark, ruleset, batch, [each.epochs if each.converged else None for each in found], pruned=True
+        benchmark,
+        ruleset,
+        batch,
+        [convergence.epochs if convergence.converged else None for convergence in convergences],
+        pruned=True,
     )
     if test.passed:
         return ReferenceTest(True, test.words, test.factor)

@@ -17,7 +17,7 @@ from staging.cores import cores_allowed
 FEWEST = 200
 """The fewest logs for which it is worth starting other processes."""
 AT_ONCE = 16
-FIELDS = frozenset(each.name for each in fields(OfficialLog))
+FIELDS = frozenset(field.name for field in fields(OfficialLog))
 Folder = tuple[OfficialScore, dict[str, OfficialLog]]
 Asked = tuple[Path, str]
 """A log and its ruleset."""
@@ -41,12 +41,12 @@ def official_folders(rulesets: Mapping[Path, str], cache: LogCache | None = None
 def official_logs(asked: Sequence[Asked], cache: LogCache | None) -> list[OfficialLog]:
     """Return each log as the official tools see it."""
     readings = [Reading(("official", str(path.absolute()), ruleset), (path,)) for path, ruleset in asked]
-    kept = [None] * len(asked) if cache is None else cache.get(readings)
-    found = [kept_log(values, path.name) for values, (path, _) in zip(kept, asked, strict=True)]
-    left = [number for number, log in enumerate(found) if log is None]
+    cached_values = [None] * len(asked) if cache is None else cache.get(readings)
+    all_logs = [kept_log(values, path.name) for values, (path, _) in zip(cached_values, asked, strict=True)]
+    left = [number for number, log in enumerate(all_logs) if log is None]
     for number, log in zip(left, read_each([asked[number] for number in left]), strict=True):
-        found[number] = log
-    logs = [log for log in found if log is not None]
+        all_logs[number] = log
+    logs = [log for log in all_logs if log is not None]
     if cache is not None:
         cache.put((readings[number], asdict(logs[number])) for number in left)
     return logs

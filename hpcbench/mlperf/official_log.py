@@ -153,16 +153,16 @@ def times_of(lines: Sequence[Any]) -> tuple[float | None, float | None]:
 
 def scale_of(lines: Sequence[Any]) -> tuple[int | None, str | None, str | None]:
     """Accelerators of the instance (nodes if it has none), which value is missing for it, and a crash."""
-    nodes = each = None
+    nodes = per_node = None
     for line in lines:
         nodes = line.value["value"] if line.key == "number_of_nodes" else nodes
-        each = line.value["value"] if line.key == "accelerators_per_node" else each
-        if nodes is not None and each is not None:
+        per_node = line.value["value"] if line.key == "accelerators_per_node" else per_node
+        if nodes is not None and per_node is not None:
             break
-    if nodes is None or each is None:
+    if nodes is None or per_node is None:
         return None, f"{'number_of_nodes' if nodes is None else 'accelerators_per_node'} not recorded", None
     try:
-        return int(nodes) * max(int(each), 1), None, None
+        return int(nodes) * max(int(per_node), 1), None, None
     except ValueError as error:
         return None, words_of(error), None
     except Exception as error:
@@ -177,7 +177,7 @@ def seeds_of(
         return (), crash or "lines that cannot be parsed"
     try:
         seeds = [line.value for line in lines if line.key == "seed"]
-        return tuple((each["metadata"]["file"], each["metadata"]["lineno"], int(each["value"])) for each in seeds), None
+        return tuple((seed["metadata"]["file"], seed["metadata"]["lineno"], int(seed["value"])) for seed in seeds), None
     except Exception as error:
         return (), words_of(error)
 

@@ -67,13 +67,13 @@ def official_score(folder: Path, logs: Sequence[OfficialLog], throughput: bool, 
     if throughput and benchmark not in RUNS:
         return OfficialScore(crash=f"KeyError: '{benchmark}'")
     if (folder / "power").is_dir() and any(log.accepted for log in logs):
-        found = with_power(folder, throughput, ruleset)
+        score = with_power(folder, throughput, ruleset)
     else:
-        found = throughput_score(benchmark, logs) if throughput else time_score(folder, logs)
+        score = throughput_score(benchmark, logs) if throughput else time_score(folder, logs)
     known = benchmark in get_allowed_benchmarks("hpc", ruleset)
-    if not known and found.crash is None and not (throughput and found.minutes is None):
+    if not known and score.crash is None and not (throughput and score.minutes is None):
         return OfficialScore(crash=f"AssertionError: ruleset {ruleset} has no benchmark {benchmark}")
-    return found
+    return score
 
 
 def description_problem(folder: Path) -> OfficialScore | None:
@@ -151,12 +151,14 @@ def with_power(folder: Path, throughput: bool, ruleset: str) -> OfficialScore:
     function = official._compute_weak_score_standalone if throughput else official._compute_strong_score_standalone
     try:
         with contextlib.redirect_stdout(io.StringIO()), quiet_logging():
-            found = function(folder.name, folder.parent.parent.name, True, str(folder), "hpc", ruleset)
+            returned = function(folder.name, folder.parent.parent.name, True, str(folder), "hpc", ruleset)
     except Exception as error:
         return OfficialScore(crash=words_of(error))
     if not throughput:
-        return OfficialScore(found[0], factor=float(found[2]), why=None if found[0] is not None else "no score")
-    scores = {key.partition(":")[2]: value for key, value in found[0].items()}
+        return OfficialScore(
+            returned[0], factor=float(returned[2]), why=None if returned[0] is not None else "no score"
+        )
+    scores = {key.partition(":")[2]: value for key, value in returned[0].items()}
     if not scores:
         return OfficialScore(why="too few accepted logs")
     return OfficialScore(scores["time_to_train_all"], scores["number_of_models"], scores["instance_scale"])

@@ -75,9 +75,9 @@ class Bypass:
     @classmethod
     def of(cls, folders: Sequence[Path]) -> Bypass:
         """Read the files in ``folders``. The checker recognizes a word only if no line end follows it."""
-        found = [line for folder in folders if (folder / PARAMETERS).is_file()
+        lines = [line for folder in folders if (folder / PARAMETERS).is_file()
                  for line in (folder / PARAMETERS).read_text().splitlines(keepends=True)]  # fmt: skip
-        return cls("seed-checker-bypass" in found, "rcp-bypass" in found)
+        return cls("seed-checker-bypass" in lines, "rcp-bypass" in lines)
 
 
 def check_folder(
@@ -103,13 +103,13 @@ def check_folder(
     )
 
 
-def check_count(found: int, benchmark: str, throughput: bool) -> tuple[list[str], list[str]]:
+def check_count(number: int, benchmark: str, throughput: bool) -> tuple[list[str], list[str]]:
     """Check the number of logs: time to train takes exactly the rules' number, throughput at least that many."""
     needed = RUNS[benchmark]
-    if throughput and found < needed:
-        return [f"count: {counted(found, 'instance')}, at least {needed} needed"], []
-    if not throughput and found != needed:
-        return [f"count: {counted(found, 'run')}, exactly {needed} needed"], []
+    if throughput and number < needed:
+        return [f"count: {counted(number, 'instance')}, at least {needed} needed"], []
+    if not throughput and number != needed:
+        return [f"count: {counted(number, 'run')}, exactly {needed} needed"], []
     return [], []
 
 
@@ -135,8 +135,8 @@ def bad_power(folder: Path, logs: Sequence[OfficialLog]) -> set[str]:
     from mlperf_logging.package_checker.power_checker import PowerChecker
 
     with quiet_logging():
-        found = PowerChecker("3.0.0").check_power(str(folder / "power"), sorted(log.name for log in logs))
-    return set(found[1])
+        returned = PowerChecker("3.0.0").check_power(str(folder / "power"), sorted(log.name for log in logs))
+    return set(returned[1])
 
 
 def check_seeds(logs: Sequence[OfficialLog]) -> list[str]:
@@ -177,11 +177,11 @@ def check_organization(organization: Path, ruleset: str) -> OrganizationCheck:
                 if mode.name not in MODES:
                     faults.append(f"crash: results/{system.name}/{mode.name} is neither strong nor weak")
                     continue
-                found, fault = check_in_tree(organization, folder, ruleset)
+                check, fault = check_in_tree(organization, folder, ruleset)
                 if fault is not None:
                     (notes if fault.startswith("skipped") else faults).append(fault)
-                if found is not None:
-                    folders.append(found)
+                if check is not None:
+                    folders.append(check)
     return OrganizationCheck(organization, ruleset, tuple(folders), tuple(dict.fromkeys(faults)), tuple(notes))
 
 

@@ -59,10 +59,10 @@ def read_log(place: LogPlace) -> RunRecord:
 
 def first_values(events: Sequence[Event]) -> dict[str, Any]:
     """Return the first value of each key."""
-    found: dict[str, Any] = {}
+    value_by_key: dict[str, Any] = {}
     for event in events:
-        found.setdefault(event.key, event.value)
-    return found
+        value_by_key.setdefault(event.key, event.value)
+    return value_by_key
 
 
 def text(value: object) -> str | None:
@@ -113,23 +113,23 @@ def system_description(place: LogPlace, record: RunRecord) -> dict[str, Any]:
     if place.description is None:
         return {}
     try:
-        found = json.loads(read_text(place.description, encoding="utf-8", errors="replace"))
+        description = json.loads(read_text(place.description, encoding="utf-8", errors="replace"))
     except (OSError, ValueError, RecursionError):
         record.notes.append(f"{place.description.name} cannot be read")
         return {}
-    return found if isinstance(found, dict) else {}
+    return description if isinstance(description, dict) else {}
 
 
 def set_scale(record: RunRecord, values: dict[str, Any], system: dict[str, Any]) -> None:
     """Set the nodes and accelerators of the instance."""
     record.nodes = whole(values.get("number_of_nodes"))
-    each = count(values.get("accelerators_per_node"))
+    per_node = count(values.get("accelerators_per_node"))
     system_nodes, system_each = whole(system.get("number_of_nodes")), count(system.get("accelerators_per_node"))
     if record.nodes is None and record.mode != "throughput":
         record.nodes = system_nodes
-    each = system_each if each is None else each
-    if record.nodes is not None and each is not None:
-        record.accelerators = record.nodes * max(each, 1)
+    per_node = system_each if per_node is None else per_node
+    if record.nodes is not None and per_node is not None:
+        record.accelerators = record.nodes * max(per_node, 1)
     record.accelerator = text(system.get("accelerator_model_name")) or text(system.get("host_processor_model_name"))
     if record.nodes is not None and system_nodes is not None and record.nodes > system_nodes:
         record.notes.append(f"{record.nodes} nodes for an instance, {system_nodes} in the system description")

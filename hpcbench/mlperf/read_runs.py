@@ -20,7 +20,7 @@ from staging.progress import Progress
 AT_ONCE = 16
 FEWEST_FOR_PROCESSES = 200
 """Fewer logs than this are read before another process has started."""
-FIELDS = frozenset(each.name for each in fields(RunRecord))
+FIELDS = frozenset(field.name for field in fields(RunRecord))
 
 
 def read_runs(
@@ -31,16 +31,16 @@ def read_runs(
     Raises ``InputError`` if the only place cannot be read. ``processes`` is how many processes read if there are
     enough logs. Logs are read from and written to ``cache``; run folders, whose summary counts, too, are always read.
     """
-    found = records_kept(places, cache)
-    left = [number for number, record in enumerate(found) if record is None]
+    all_records = records_kept(places, cache)
+    left = [number for number, record in enumerate(all_records) if record is None]
     if len(places) == 1 and left:
         return [read_place(places[0])]
     read = [places[number] for number in left]
     with Progress(len(left), "reading", "logs", enabled=not quiet and len(left) >= FEWEST_FOR_PROCESSES) as progress:
         for number, record in zip(left, read_each(read, processes), strict=True):
-            found[number] = record
+            all_records[number] = record
             progress.advance(1)
-    records = [record for record in found if record is not None]
+    records = [record for record in all_records if record is not None]
     if cache is not None:
         cache.put((reading_of(places[number]), asdict(records[number]))
                   for number in left if is_kept(places[number], records[number]))  # fmt: skip
@@ -59,8 +59,8 @@ def records_kept(places: Sequence[LogPlace], cache: LogCache | None) -> list[Run
     """The cached record of each place, with its present path; ``None`` if it is not cached."""
     if cache is None:
         return [None] * len(places)
-    kept = cache.get([reading_of(place) for place in places])
-    return [record_of(values, place) for values, place in zip(kept, places, strict=True)]
+    cached_values = cache.get([reading_of(place) for place in places])
+    return [record_of(values, place) for values, place in zip(cached_values, places, strict=True)]
 
 
 def record_of(values: Any, place: LogPlace) -> RunRecord | None:

@@ -26,19 +26,19 @@ PARTS: dict[str, tuple[str, str, str]] = {
 def row_of(record: RunRecord) -> dict[str, Any]:
     """Return the cells of a record: lists of seconds as three columns and JSON, other collections as text."""
     row: dict[str, Any] = {}
-    for each in fields(record):
-        value = getattr(record, each.name)
-        if each.name in PARTS:
-            first, middle, total = PARTS[each.name]
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if field.name in PARTS:
+            first, middle, total = PARTS[field.name]
             row[first] = value[0] if value else None
             row[middle] = statistics.median(value[1:] or value) if value else None
             row[total] = sum(value) if value else None
-        if each.name == "notes":
-            row[each.name] = "; ".join(value)
+        if field.name == "notes":
+            row[field.name] = "; ".join(value)
         elif isinstance(value, list | dict):
-            row[each.name] = json.dumps(value)
+            row[field.name] = json.dumps(value)
         else:
-            row[each.name] = value
+            row[field.name] = value
     return row
 
 
@@ -80,9 +80,9 @@ def writer(path: Path) -> Callable[[pd.DataFrame], None]:
 def described_columns() -> list[tuple[str, str, str]]:
     """Name, unit and source of each column of the table."""
     rows = []
-    for each in fields(RunRecord):
-        lines, unit = each.metadata["lines"], each.metadata["unit"]
-        for name, part in zip(PARTS.get(each.name, ()), ("the first", "median of the others", "sum"), strict=False):
+    for field in fields(RunRecord):
+        lines, unit = field.metadata["lines"], field.metadata["unit"]
+        for name, part in zip(PARTS.get(field.name, ()), ("the first", "median of the others", "sum"), strict=False):
             rows.append((name, unit, f"{part}: {lines}"))
-        rows.append((each.name, unit, lines))
+        rows.append((field.name, unit, lines))
     return rows

@@ -73,8 +73,8 @@ class Bucket:
         """(Layer, start, stop) of all weights, in order, in pieces of at most ``PIECE`` elements."""
         if "pieces" not in self.kept:
             self.kept["pieces"] = list(pieces([weight.numel() for weight in self.weights]))
-        found: list[list[tuple[int, int, int]]] = self.kept["pieces"]
-        return found
+        layer_pieces: list[list[tuple[int, int, int]]] = self.kept["pieces"]
+        return layer_pieces
 
     def release(self) -> None:
         """Drop the gradients, so that the caller can free their memory between steps."""

@@ -97,7 +97,7 @@ def check_groups(name: str, state: Mapping[str, Any], groups: Sequence[Mapping[s
     missing = [key for key in ("state", "param_groups") if key not in state]
     if missing:
         raise InputError(f"{name}: the loaded state lacks {', '.join(missing)}; load what state_dict() returned")
-    loaded, own = ([len(group["params"]) for group in each] for each in (state["param_groups"], groups))
+    loaded, own = ([len(group["params"]) for group in param_groups] for param_groups in (state["param_groups"], groups))
     if loaded != own:
         raise InputError(
             f"{name}: the loaded state has groups of {shown(loaded)} parameters, this optimizer of {shown(own)}; "
@@ -131,7 +131,7 @@ def check_state(
                 continue
             what = f"{name}: the loaded state of parameter {index} of group {number}"
             if set(values) != expected:
-                has, asked = (", ".join(sorted(map(str, each))) for each in (values, expected))
+                has, asked = (", ".join(sorted(map(str, keys))) for keys in (values, expected))
                 raise InputError(f"{what} has {shown(has)}, not {asked}; {again}")
             for key in moments:
                 if (problem := _moment_problem(values[key], parameter)) is not None:

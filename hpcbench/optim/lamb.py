@@ -120,12 +120,12 @@ class LAMB(LayerwiseOptimizer):
 
     def compile_loops(self) -> bool:
         """As in the base class. Weights that get no gradient count, too: nobody knows them yet."""
-        weights = [(group, each) for group in self.param_groups for each in group["params"] if each.requires_grad]
-        before, self.elements = self.elements, sum(local(each).numel() for _, each in weights)
+        weights = [(group, weight) for group in self.param_groups for weight in group["params"] if weight.requires_grad]
+        before, self.elements = self.elements, sum(local(weight).numel() for _, weight in weights)
         used = {
-            (each.dtype, self.steps_by_chunks(each), bool(group["max_grad_norm"])): group
-            for group, each in weights
-            if self.is_compiled(each)
+            (weight.dtype, self.steps_by_chunks(weight), bool(group["max_grad_norm"])): group
+            for group, weight in weights
+            if self.is_compiled(weight)
         }
         self.elements = before
         for (dtype, whole, _), group in used.items():

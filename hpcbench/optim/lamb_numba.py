@@ -119,10 +119,10 @@ def squared_norm(bucket: Bucket) -> Tensor:
     """The sum of squares of all gradients on this rank, in one pass."""
     table = table_of(bucket)
     table.find(1, bucket.gradients)
-    found = np.zeros(len(table.sizes))
+    sums = np.zeros(len(table.sizes))
     like = np.empty(0, TYPES[bucket.weights[0].dtype])
-    table.in_threads(lambda start, stop: norm_loop(start, stop, table.addresses, table.sizes, like, found))
-    return torch.tensor(found.sum(), dtype=norm_dtype(bucket.weights[0]))
+    table.in_threads(lambda start, stop: norm_loop(start, stop, table.addresses, table.sizes, like, sums))
+    return torch.tensor(sums.sum(), dtype=norm_dtype(bucket.weights[0]))
 
 
 def step(bucket: Bucket, room_for: Callable[[Bucket, int], Tensor], adapt: bool) -> Tensor:
@@ -131,19 +131,19 @@ def step(bucket: Bucket, room_for: Callable[[Bucket, int], Tensor], adapt: bool)
     table.find(1, bucket.gradients)
     table.addresses[4] = room_for(bucket, table.chunk_elements).data_ptr() + table.in_chunk
     constants = constants_of(bucket)[table.layers]
-    found, factors = np.zeros((2, len(table.sizes))), np.empty(len(table.sizes), kind)
+    piece_squares, factors = np.zeros((2, len(table.sizes))), np.empty(len(table.sizes), kind)
     squares, ratios = np.zeros((2, len(bucket.weights))), np.ones(len(bucket.weights))
     lr, (low, high) = float(group["lr"]), map(float, group["trust_bounds"])
 
     def first(start: int, stop: int) -> None:
-        first_loop(start, stop, table.addresses, table.sizes, constants, found)
+        first_loop(start, stop, table.addresses, table.sizes, constants, piece_squares)
 
     def second(start: int, stop: int) -> None:
         second_loop(start, stop, table.addresses, table.sizes, factors)
 
     for start, stop in table.chunks:
         table.in_threads(first, start, stop)
-        trust(start, stop, table.layers, found, squares, ratios, factors, lr, low, high, adapt)
+        trust(start, stop, table.layers, piece_squares, squares, ratios, factors, lr, low, high, adapt)
         table.in_threads(second, start, stop)
     return torch.from_numpy(ratios).to(norm_dtype(bucket.weights[0]))
 
@@ -154,9 +154,11 @@ def directions(bucket: Bucket, room: Tensor) -> Tensor:
     table.find(1, bucket.gradients)
     table.addresses[4] = room.data_ptr() + table.in_room
     constants = constants_of(bucket)[table.layers]
-    found = np.zeros((2, len(table.sizes)))
-    table.in_threads(lambda start, stop: first_loop(start, stop, table.addresses, table.sizes, constants, found))
-    squares = [np.bincount(table.layers, weights=each, minlength=len(bucket.weights)) for each in found]
+    piece_squares = np.zeros((2, len(table.sizes)))
+    table.in_threads(
+        lambda start, stop: first_loop(start, stop, table.addresses, table.sizes, constants, piece_squares)
+    )
+    squares = [np.bincount(table.layers, weights=row, minlength=len(bucket.weights)) for row in piece_squares]
     return torch.from_numpy(np.stack(squares)).to(norm_dtype(bucket.weights[0]))
 
 
@@ -182,12 +184,12 @@ def constants_of(bucket: Bucket) -> NDArray[Any]:
     # As in the other implementations, m is an average; the sum is the average divided by 1 - beta1.
     rate = 1.0 if group["grad_averaging"] else 1 / (1 - beta1)
     scale = 1.0 if bucket.divisor is None else 1 / bucket.divisor.item()
-    found = np.empty((len(bucket.states), 9))
-    found[:] = scale, beta1, (1 - beta1) * scale, beta2, 1 - beta2, rate, 1.0, group["eps"], group["weight_decay"]
+    constants = np.empty((len(bucket.states), 9))
+    constants[:] = scale, beta1, (1 - beta1) * scale, beta2, 1 - beta2, rate, 1.0, group["eps"], group["weight_decay"]
     if group["bias_correction"]:
         steps = np.array([state["step"].item() for state in bucket.states])
-        found[:, 5], found[:, 6] = rate / (1 - beta1**steps), 1 / (1 - beta2**steps)
-    return found.astype(TYPES[bucket.weights[0].dtype])
+        constants[:, 5], constants[:, 6] = rate / (1 - beta1**steps), 1 / (1 - beta2**steps)
+    return constants.astype(TYPES[bucket.weights[0].dtype])
 
 
 @intrinsic

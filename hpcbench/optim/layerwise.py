@@ -144,14 +144,18 @@ class LayerwiseOptimizer(Optimizer):
             for parameter in parameters:
                 if not self.state[parameter]:
                     self.state[parameter] = self.new_state(parameter)
-        key = [(id(group), id(each), id(self.state[each])) for group, parameters in grouped for each in parameters]
+        key = [
+            (id(group), id(parameter), id(self.state[parameter]))
+            for group, parameters in grouped
+            for parameter in parameters
+        ]
         if key != self._key:
             self._key = key
-            self.elements = sum(local(each).numel() for _, parameters in grouped for each in parameters)
+            self.elements = sum(local(parameter).numel() for _, parameters in grouped for parameter in parameters)
             self._buckets = [
-                Bucket(group, each, [self.state[parameter] for parameter in each], self.moments)
+                Bucket(group, members, [self.state[parameter] for parameter in members], self.moments)
                 for group, parameters in grouped
-                for each in (parameters[part] for part in buckets(parameters, self.bucket_size))
+                for members in (parameters[part] for part in buckets(parameters, self.bucket_size))
             ]
         for bucket in self._buckets:
             bucket.prepare(self.name, found_inf)

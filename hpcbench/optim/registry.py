@@ -82,8 +82,8 @@ def states_of(config: OptimConfig) -> int:
     parameter.grad = torch.zeros_like(parameter)
     optimizer = create_optimizer(config, [{"params": [parameter]}], "cpu")
     optimizer.step()
-    kept = optimizer.state[parameter].values()
-    return sum(isinstance(each, Tensor) and each.shape == parameter.shape for each in kept)
+    entries = optimizer.state[parameter].values()
+    return sum(isinstance(entry, Tensor) and entry.shape == parameter.shape for entry in entries)
 
 
 def clipping_outside(config: OptimConfig) -> float:

@@ -66,7 +66,7 @@ class Plan:
         self.firsts = firsts.to(self.device)
         rows = len(self.addresses()) // len(sizes)
         self.table = torch.empty(rows * len(sizes), dtype=torch.int64, device=self.device)
-        self.tensors = [self.table, *(each.to(self.device) for each in (layers, starts, torch.tensor(sizes)))]
+        self.tensors = [self.table, *(column.to(self.device) for column in (layers, starts, torch.tensor(sizes)))]
         self.sums = torch.empty(2, self.blocks, dtype=self.wide, device=self.device)
         self.known: list[int] = []
         self.spare: Tensor | None = None

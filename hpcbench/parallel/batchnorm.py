@@ -70,13 +70,13 @@ class RankStatistics:
         """
         if self.are_averaged:
             return
-        held = [each[: self._averaged] for each in self.state()]
+        held = [statistics[: self._averaged] for statistics in self.state()]
         live = self._live[: self._averaged]
-        for mean, *each in zip(live, *held, strict=True):
-            mean.copy_(torch.stack(each).mean(dim=0))
+        for mean, *copies in zip(live, *held, strict=True):
+            mean.copy_(torch.stack(copies).mean(dim=0))
         average_statistics(model, group)
-        for each in held:
-            self._copy(live, to=each)
+        for statistics in held:
+            self._copy(live, to=statistics)
         self.are_averaged = True
 
     def state(self) -> list[list[Tensor]]:

@@ -29,15 +29,15 @@ def choose_device(launch: Launch, accelerator: str) -> torch.device:
     """
     if accelerator == "cpu" or not torch.accelerator.is_available():
         return torch.device("cpu")
-    found = torch.accelerator.current_accelerator()
-    assert found is not None
+    device = torch.accelerator.current_accelerator()
+    assert device is not None
     count = torch.accelerator.device_count()
     if launch.local_rank >= count > 1:
         raise InputError(
             f"{launch.local_size} ranks on a node with {count} accelerators; start at most {count} ranks per node, "
             "or set parallel.accelerator cpu"
         )
-    return torch.device(found.type, launch.local_rank % count)
+    return torch.device(device.type, launch.local_rank % count)
 
 
 def make_fabric(launch: Launch, config: RunConfig) -> tuple[Fabric, PrecisionPolicy]:

@@ -52,7 +52,7 @@ def open_peers(processes: Any, group: Group, timeout_s: float) -> Peers:
 def connect_all(peers: ProcessPeers) -> dict[int, socket.socket] | None:
     """A connection to every other place among ``peers``; ``None`` if one cannot be reached, as on another node."""
     with ExitStack() as ending:
-        found: dict[int, socket.socket] = {}
+        connections: dict[int, socket.socket] = {}
         failed = False
         path, listener = "", ending.enter_context(socket.socket(socket.AF_UNIX))
         listener.settimeout(MEETING_S)
@@ -66,22 +66,22 @@ def connect_all(peers: ProcessPeers) -> dict[int, socket.socket] | None:
             failed = True
         paths = _all_of(peers, path)
         for other in range(peers.rank):
-            found[other] = socket.socket(socket.AF_UNIX)
-            found[other].settimeout(MEETING_S)
+            connections[other] = socket.socket(socket.AF_UNIX)
+            connections[other].settimeout(MEETING_S)
             try:
-                found[other].connect(paths[other])
-                found[other].sendall(peers.rank.to_bytes(NUMBER_BYTES, "big"))
+                connections[other].connect(paths[other])
+                connections[other].sendall(peers.rank.to_bytes(NUMBER_BYTES, "big"))
             except OSError:
                 failed = True
         if any(_all_of(peers, failed)):
-            for connection in found.values():
+            for connection in connections.values():
                 connection.close()
             return None
         for _ in range(peers.rank + 1, peers.size):
             connection, _ = listener.accept()
             connection.settimeout(MEETING_S)
-            found[int.from_bytes(connection.recv(NUMBER_BYTES, socket.MSG_WAITALL), "big")] = connection
-        return found
+            connections[int.from_bytes(connection.recv(NUMBER_BYTES, socket.MSG_WAITALL), "big")] = connection
+        return connections
 
 
 def _all_of(peers: ProcessPeers, value: Any) -> list[Any]:

@@ -57,13 +57,13 @@ def slurm_addresses(environ: Mapping[str, str]) -> list[str]:
     """The step's first node, then the node that launched it, where these names resolve."""
     nodes = expand_nodes(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", ""))
     names = [*nodes[:1], environ.get("SLURM_LAUNCH_NODE_IPADDR", "")]
-    found = [name for name in names if name and resolve(name)]
-    if not found:
+    hosts = [name for name in names if name and resolve(name)]
+    if not hosts:
         raise InputError(
             f"neither the first node of the Slurm step ('{names[0]}') nor the launching node resolves to an address; "
             "set MASTER_ADDR and MASTER_PORT to a free port on rank 0's node"
         )
-    return found
+    return hosts
 
 
 def slurm_port(environ: Mapping[str, str]) -> int:

@@ -89,8 +89,10 @@ class ShardBuffer:
             largest = max((packed_bytes(described, other) for other in ranks if other != 0), default=0)
             if len(self._received) != largest:
                 self._received = torch.empty(largest, dtype=torch.uint8)
-            if [(each.shape, each.dtype) for each in self._wholes] != [(each.shape, each.dtype) for each in described]:
-                self._wholes = [torch.empty(each.shape, dtype=each.dtype) for each in described]
+            if [(whole.shape, whole.dtype) for whole in self._wholes] != [
+                (copy.shape, copy.dtype) for copy in described
+            ]:
+                self._wholes = [torch.empty(copy.shape, dtype=copy.dtype) for copy in described]
 
     def copy(self, tensor: DTensor) -> ShardCopy:
         """Append a copy of this rank's shard to the buffer; ``reserve`` must have included the tensor."""
@@ -145,14 +147,14 @@ def describe(tensor: DTensor) -> ShardCopy:
 
 def sharing_ranks(copies: Sequence[ShardCopy]) -> tuple[int, ...]:
     """The ranks that have parts, the same for all tensors that are cut; rank 0 if none is."""
-    found = {each.ranks for each in copies if each.dim >= 0} or {(0,)}
-    assert len(found) == 1, f"sharded over different ranks: {found}"
-    return found.pop()
+    rank_groups = {copy.ranks for copy in copies if copy.dim >= 0} or {(0,)}
+    assert len(rank_groups) == 1, f"sharded over different ranks: {rank_groups}"
+    return rank_groups.pop()
 
 
 def packed_bytes(copies: Sequence[ShardCopy], rank: int) -> int:
     """Bytes of the buffer of ``rank``."""
-    return sum(aligned(each.local_bytes(rank)) for each in copies)
+    return sum(aligned(copy.local_bytes(rank)) for copy in copies)
 
 
 def unpacked(flat: Tensor, offset: int, description: ShardCopy, rank: int) -> tuple[Tensor, int]:

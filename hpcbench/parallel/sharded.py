@@ -86,7 +86,7 @@ def units(model: nn.Module, at_least: int) -> Iterator[nn.Module]:
     """The modules below ``model`` with ``at_least`` parameters or more, none of whose children has as many."""
     for child in model.children():
         if size(child) >= at_least:
-            if any(size(each) >= at_least for each in child.children()):
+            if any(size(grandchild) >= at_least for grandchild in child.children()):
                 yield from units(child, at_least)
             else:
                 yield child

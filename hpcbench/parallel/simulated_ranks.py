@@ -31,20 +31,20 @@ def data_ranks(rank: int, world_size: int, simulated: int | None = None, group_s
 
     A batch-norm group is ``group_size`` neighbouring ranks. Raises ``InputError`` if the groups cannot be formed.
     """
-    each = simulated or 1
-    total = world_size * each
+    per_process = simulated or 1
+    total = world_size * per_process
     if total % group_size:
         raise InputError(
             f"train.batchnorm_group_size ({group_size}) must divide the number of ranks ({total}); "
             "change it, or the number of ranks"
         )
-    if group_size % each and each % group_size:
+    if group_size % per_process and per_process % group_size:
         raise InputError(
-            f"train.batchnorm_group_size ({group_size}) must be a multiple of parallel.simulated_ranks ({each}) or "
-            "divide it, so that whole processes make a group; change one of them"
+            f"train.batchnorm_group_size ({group_size}) must be a multiple of parallel.simulated_ranks ({per_process}) "
+            "or divide it, so that whole processes make a group; change one of them"
         )
-    local = range(rank * each, (rank + 1) * each)
-    return DataRanks(total, local, min(group_size, each), max(group_size // each, 1))
+    local = range(rank * per_process, (rank + 1) * per_process)
+    return DataRanks(total, local, min(group_size, per_process), max(group_size // per_process, 1))
 
 
 def deal_to_nodes(ranks: int, nodes: int) -> list[int]:

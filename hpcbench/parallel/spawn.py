@@ -49,7 +49,7 @@ def spawn(argv: Sequence[str], devices: int, environ: Mapping[str, str]) -> int:
 
 def rank_environments(devices: int, environ: Mapping[str, str]) -> list[dict[str, str]]:
     """The environment of each rank."""
-    kept = {name: value for name, value in environ.items() if not name.startswith(FOREIGN)}
+    inherited = {name: value for name, value in environ.items() if not name.startswith(FOREIGN)}
     shared = {
         "WORLD_SIZE": str(devices),
         "LOCAL_WORLD_SIZE": str(devices),
@@ -59,7 +59,7 @@ def rank_environments(devices: int, environ: Mapping[str, str]) -> list[dict[str
         "MASTER_PORT": str(reserve_port()),
         "HPCBENCH_SPAWNED": "1",
     }
-    return [{**kept, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(devices)]
+    return [{**inherited, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(devices)]
 
 
 def run_ranks(command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> int:

@@ -23,8 +23,8 @@ def threads_per_rank(group: Group, requested: int | None = None) -> int:
     if requested is not None:
         return requested
     asked = openmp_threads(os.environ)
-    places = group.all_gather_object((group.launch.node_rank, sorted(os.sched_getaffinity(0))))
-    neighbours = [set(cores) for node, cores in places if node == group.launch.node_rank]
+    affinities = group.all_gather_object((group.launch.node_rank, sorted(os.sched_getaffinity(0))))
+    neighbours = [set(cores) for node, cores in affinities if node == group.launch.node_rank]
     if asked is not None:
         return asked
     share = core_share(os.sched_getaffinity(0), neighbours)

@@ -47,16 +47,16 @@ class ConvolutionLayout(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if func not in CONVOLUTIONS or args[0].dtype == torch.float64:
             return result
-        layout = common_layout([each for each in args[:3] if isinstance(each, Tensor) and each.dim() >= 4])
+        layout = common_layout([tensor for tensor in args[:3] if isinstance(tensor, Tensor) and tensor.dim() >= 4])
         if isinstance(result, Tensor):
             return in_layout(result, layout)
-        return tuple(in_layout(each, layout) for each in result)
+        return tuple(in_layout(output, layout) for output in result)
 
 
 def common_layout(tensors: Sequence[Tensor]) -> torch.memory_format:
     """The channels-last layout if any of ``tensors`` has it, else the contiguous one."""
-    layouts = [suggest_memory_format(each) for each in tensors]
-    return next((each for each in layouts if each != torch.contiguous_format), torch.contiguous_format)
+    layouts = [suggest_memory_format(tensor) for tensor in tensors]
+    return next((layout for layout in layouts if layout != torch.contiguous_format), torch.contiguous_format)
 
 
 def in_layout(tensor: Tensor | None, layout: torch.memory_format) -> Any:

@@ -14,13 +14,13 @@ def checkpoint_bytes(model: nn.Module, moments: int, data: int | None) -> int:
     0 holds its own shards, those of one other rank as they arrive, and the whole. Step counters, one number for each
     parameter, are left out.
     """
-    parameters = [each if each.dim() else each.reshape(1) for each in model.parameters()]
+    parameters = [parameter if parameter.dim() else parameter.reshape(1) for parameter in model.parameters()]
     whole: int = (1 + moments) * sum(parameter.nbytes for parameter in parameters)
     state: dict[str, Tensor] = model.state_dict(keep_vars=True)
     buffers = sum(tensor.nbytes for tensor in state.values() if not isinstance(tensor, nn.Parameter))
     if data is None:
         return whole + buffers
     ranks = tuple(range(data))
-    copies = [ShardCopy(each.shape, each.dtype, 0, ranks) for each in parameters] * (1 + moments)
+    copies = [ShardCopy(parameter.shape, parameter.dtype, 0, ranks) for parameter in parameters] * (1 + moments)
     received = max((packed_bytes(copies, rank) for rank in ranks[1:]), default=0)
     return whole + buffers + packed_bytes(copies, 0) + received

@@ -120,7 +120,9 @@ def count_pass(
     with FakeTensorMode(allow_non_fake_inputs=True), ConvolutionLayout(), Pooling():
         model = model.to_empty(device="cpu")
         task = application.module("task").build_task(config)
-        inputs, targets = (torch.empty(each.shape, dtype=each.dtype) for each in shapes(application, config, batch))
+        inputs, targets = (
+            torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in shapes(application, config, batch)
+        )
         if config.train.channels_last and inputs.dim() in LAYOUTS:
             inputs = inputs.contiguous(memory_format=LAYOUTS[inputs.dim()])
         part = own_part(inputs, axes)
@@ -263,7 +265,7 @@ def shapes(application: Application, config: RunConfig, batch: int) -> tuple[Ten
     if not application.has("shapes"):
         inputs, targets = shapes_of_sample(application, config, batch)
     else:
-        inputs, targets = (each.contiguous() for each in application.module("shapes").batch_shapes(config, batch))
+        inputs, targets = (tensor.contiguous() for tensor in application.module("shapes").batch_shapes(config, batch))
     return inputs.to(run_dtype(config)) if inputs.is_floating_point() else inputs, targets
 
 

@@ -56,15 +56,15 @@ def dataset_size(application: Application, config: RunConfig) -> DatasetSize | N
     """
     if is_here(config):
         return measured_size(application, config)
-    each = sample_size(application, config)
-    if each is None:
+    sample = sample_size(application, config)
+    if sample is None:
         return None
     data, simulated = config.data, config.simulate
     train = data.train_samples or simulated.train_samples
     validation = data.validation_samples or simulated.validation_samples
     known = data.train_samples is not None and data.validation_samples is not None
     basis: Basis = "settings" if known else "preset"
-    return DatasetSize(train, validation, train * each.total, validation * each.total, basis)
+    return DatasetSize(train, validation, train * sample.total, validation * sample.total, basis)
 
 
 def is_here(config: RunConfig) -> bool:
@@ -112,5 +112,5 @@ def sample_size(application: Application, config: RunConfig, transform: str = ""
         if not hasattr(module, "staged_form"):
             return None
         module.staged_form(data, transform)
-    found: SampleSize = application.module("sizes").sample_size(data)
-    return found
+    size: SampleSize = application.module("sizes").sample_size(data)
+    return size

@@ -66,20 +66,20 @@ def judge_staging(staged: StagedBytes, room: Room, others: Sequence[Room] = ()) 
 def what_fits(staged: StagedBytes, room: Room, others: Sequence[Room]) -> list[str]:
     """Ways to stage, or not to stage, that fit, with some room left where possible."""
     assert room.limit is not None
-    found = []
+    ways = []
     shards = staged.nodes_for(int(NEAR * room.limit)) or staged.nodes_for(room.limit)
     if staged.may_shard and shards is not None:
         option = "--staging.placement shard"
         if staged.sharded or shards > staged.nodes:
-            found.append(f"{shards:,} nodes or more with {option}")
+            ways.append(f"{shards:,} nodes or more with {option}")
         else:
-            found.append(option)
-    found += [
+            ways.append(option)
+    ways += [
         f"--local-path {other.where} ({decimal(other.limit)})"
         for other in others
         if other.limit is not None and staged.per_node <= other.limit
     ]
-    return [*found, "--no-stage, which reads the dataset where it lies"]
+    return [*ways, "--no-stage, which reads the dataset where it lies"]
 
 
 def judge_memory(

@@ -160,9 +160,11 @@ def staging_finding(config: RunConfig, job: Job, site: Site, staged: StagedBytes
     if staged is None:
         return Finding("ok", "unknown, since nothing states the size of the dataset")
     path, machine = storage_path(config, job), site.machine
-    own = storage_of(site, path)
-    others = [room_of(each, site, job) for each in (machine.storage if machine is not None else ()) if each != own]
-    return judge_staging(staged, room_of(own, site, job) if own is not None else Room(path, None), others)
+    storage = storage_of(site, path)
+    others = [
+        room_of(other, site, job) for other in (machine.storage if machine is not None else ()) if other != storage
+    ]
+    return judge_staging(staged, room_of(storage, site, job) if storage is not None else Room(path, None), others)
 
 
 def storage_of(site: Site, path: str) -> Storage | None:
@@ -188,7 +190,7 @@ def room_of(storage: Storage, site: Site, job: Job) -> Room:
 
 def node_memory(site: Site, job: Job) -> int | None:
     """Bytes of a node's memory that the job has; ``None`` where they are unknown."""
-    known = [each for each in (job.memory_gib, site.node.memory_gib) if each is not None]
+    known = [gib for gib in (job.memory_gib, site.node.memory_gib) if gib is not None]
     return min(known) * GIB if known else None
 
 
@@ -225,8 +227,8 @@ def rank_room(job: Job, site: Site, taken: int = 0) -> Room:
     """The memory of one accelerator, or a rank's share of its node's less the ``taken`` bytes of staged files."""
     machine = site.machine
     if job.gpus_per_rank:
-        each = machine.memory_of_accelerator(job.constraint) if machine is not None else None
-        return Room("an accelerator", None if each is None else int(each * GIB))
+        gib = machine.memory_of_accelerator(job.constraint) if machine is not None else None
+        return Room("an accelerator", None if gib is None else int(gib * GIB))
     memory = node_memory(site, job)
     where = "a rank's share of its node's memory"
     return Room(where, None if memory is None else max(0, memory - taken) // job.ranks_per_node)

@@ -154,21 +154,21 @@ def plan_meshes(
         counts = [count_pass(application, config, shape, rank, local) for rank in counted_ranks(shape.spatial)]
         return mesh_plan(model, config, machine, shape, (local, accumulation, batch), counts, per_sample)
 
-    found = {} if asked is None else {asked: counted_as_asked(counted, config, asked)}
+    plans = {} if asked is None else {asked: counted_as_asked(counted, config, asked)}
     refused: dict[MeshShape, str] = {}
     for shape in mesh_shapes(machine.ranks, sample.dim() - 2):
-        if shape in found:
+        if shape in plans:
             continue
         if reason := already_refused(shape, refused):
             refused[shape] = reason
             continue
         try:
-            found[shape] = counted(shape)
+            plans[shape] = counted(shape)
         except InputError as error:
             refused[shape] = str(error)
     say("")
-    check(list(found.values()), refused, machine)
-    return Plans(sorted(found.values(), key=lambda mesh: mesh.order), refused)
+    check(list(plans.values()), refused, machine)
+    return Plans(sorted(plans.values(), key=lambda mesh: mesh.order), refused)
 
 
 def asked_shape(config: RunConfig, machine: Machine, dims: int) -> MeshShape | None:
@@ -215,28 +215,30 @@ def mesh_plan(
     local, accumulation, asked = batches
     global_batch = local * accumulation * shape.data
     whole, alone, sharded = counts[0].parameters, machine.ranks == 1, config.parallel.shard_states
-    own = shard_bytes(model, shape.data) if sharded else whole
+    own_bytes = shard_bytes(model, shape.data) if sharded else whole
     buckets = 0 if alone or sharded else whole
     together = gathered_bytes(model, shape.data) if sharded else 0
     passes = [count.traffic for count in counts]
-    peak, optimizer = max(count.peak for count in counts), own * moments(config.optim)
+    peak, optimizer = max(count.peak for count in counts), own_bytes * moments(config.optim)
     input_bytes = max(count.input for count in counts)
     # Gradients of earlier micro-batches exist from the start, and gathered shards are counted above.
-    held = max(own, *(count.together for count in counts)) if accumulation == 1 and not sharded else own + peak
-    used = own + buckets + optimizer + held + input_bytes
+    held = (
+        max(own_bytes, *(count.together for count in counts)) if accumulation == 1 and not sharded else own_bytes + peak
+    )
+    used = own_bytes + buckets + optimizer + held + input_bytes
     heap = 0
     if on_processor(config) and not sharded:
         most = max(taken(model, config, count, buckets, accumulation) for count in counts)
         heap = max(0, most - used) + LIBRARY_BYTES
     return MeshPlan(
         shape, local, accumulation, global_batch, global_batch == asked, machine.nodes_per_sample(shape),
-        parameters=own + together, gradients=own + buckets, buckets=buckets, optimizer=optimizer,
+        parameters=own_bytes + together, gradients=own_bytes + buckets, buckets=buckets, optimizer=optimizer,
         activations=max(count.activations for count in counts),
         peak=peak, together=held, heap=heap,
         input=input_bytes,
-        halo_forward=accumulation * max(each.forward for each in passes),
-        halo_backward=accumulation * max(each.backward for each in passes),
-        sums=accumulation * max(each.sums for each in passes),
+        halo_forward=accumulation * max(traffic.forward for traffic in passes),
+        halo_backward=accumulation * max(traffic.backward for traffic in passes),
+        sums=accumulation * max(traffic.sums for traffic in passes),
         reduced=0 if alone else sharded_traffic(model, shape, accumulation) if sharded else whole,
         checkpoint=checkpoint_bytes(model, moments(config.optim), shape.data if sharded else None)
         if config.train.checkpoint_every else 0,
@@ -270,7 +272,7 @@ def already_refused(shape: MeshShape, refused: dict[MeshShape, str]) -> str | No
     """Why a split that is nowhere finer than ``shape``, and splits at all, was refused, if one was."""
     for other, reason in refused.items():
         if other.spatial_size > 1 and all(
-            size <= own for size, own in zip((*other.spatial, 1)[:2], (*shape.spatial, 1)[:2], strict=True)
+            size <= own_size for size, own_size in zip((*other.spatial, 1)[:2], (*shape.spatial, 1)[:2], strict=True)
         ):
             return reason
     return None

@@ -38,9 +38,9 @@ def workspace(func: Any, args: Sequence[Any], result: Any) -> int:
 
 def kernels(func: Any, args: Sequence[Any]) -> set[tuple[Any, ...]]:
     """Keys of the kernels that oneDNN compiles for a convolution: one forward, two backward."""
-    shapes = tuple(tuple(each.shape) for each in args[:3] if isinstance(each, Tensor))
+    shapes = tuple(tuple(tensor.shape) for tensor in args[:3] if isinstance(tensor, Tensor))
     which = ("forward",) if func is torch.ops.aten.convolution.default else ("input", "weight")
-    return {(each, shapes, args[0].dtype, str(args[3:])) for each in which}
+    return {(kernel, shapes, args[0].dtype, str(args[3:])) for kernel in which}
 
 
 def native(

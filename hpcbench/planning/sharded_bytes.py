@@ -23,8 +23,8 @@ def gathered_bytes(model: nn.Module, data: int) -> int:
     """The most bytes that are whole at a time: parameters in no unit, one unit, and the next unit in transit."""
     if data == 1:
         return 0
-    each = sorted(shard_bytes(unit, data) * data for unit in units(model, UNIT))
-    return shard_bytes(model, data) * data - sum(each) + sum(each[-2:])
+    unit_bytes = sorted(shard_bytes(unit, data) * data for unit in units(model, UNIT))
+    return shard_bytes(model, data) * data - sum(unit_bytes) + sum(unit_bytes[-2:])
 
 
 def sharded_traffic(model: nn.Module, shape: MeshShape, accumulation: int) -> int:
@@ -33,9 +33,9 @@ def sharded_traffic(model: nn.Module, shape: MeshShape, accumulation: int) -> in
     Each pass gathers the parameters, and those of units again for the backward pass. Then the gradients are summed over
     ``data`` in shards, and the shards over the ranks of a sample.
     """
-    own = shard_bytes(model, shape.data)
-    over_samples = own if shape.spatial_size > 1 else 0
+    shard = shard_bytes(model, shape.data)
+    over_samples = shard if shape.spatial_size > 1 else 0
     if shape.data == 1:
         return over_samples
-    whole, again = own * shape.data, sum(shard_bytes(unit, shape.data) * shape.data for unit in units(model, UNIT))
+    whole, again = shard * shape.data, sum(shard_bytes(unit, shape.data) * shape.data for unit in units(model, UNIT))
     return accumulation * (whole + again) + whole + over_samples

@@ -39,11 +39,11 @@ class StagedBytes:
 
     def nodes_for(self, room: int) -> int | None:
         """The fewest nodes whose shards fit ``room`` bytes each; ``None`` where no number does."""
-        each = room // self.copies - self.dataset.validation_bytes
+        train_room = room // self.copies - self.dataset.validation_bytes
         samples = self.dataset.train_samples
-        if not samples or each < self.dataset.train_bytes / samples:
+        if not samples or train_room < self.dataset.train_bytes / samples:
             return None
-        most = int(each / (self.dataset.train_bytes / samples))
+        most = int(train_room / (self.dataset.train_bytes / samples))
         return ceil(samples / most)
 
 
@@ -69,10 +69,10 @@ def transformed(application: Application, config: RunConfig, stored: DatasetSize
     staging = config.staging
     if not staging.transform and not staging.slabs:
         return stored
-    each = sample_size(application, config, staging.transform)
-    if each is None:
+    sample = sample_size(application, config, staging.transform)
+    if sample is None:
         return None
-    size = each.total - (round(each.inputs * (1 - rows)) if staging.slabs else 0)
+    size = sample.total - (round(sample.inputs * (1 - rows)) if staging.slabs else 0)
     return DatasetSize(
         stored.train_samples, stored.validation_samples, stored.train_samples * size,
         stored.validation_samples * size, stored.basis,

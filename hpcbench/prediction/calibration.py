@@ -67,9 +67,9 @@ class Calibration:
             np.exp(fitted.growth * rng.standard_normal(count)) if self.runs else np.exp(fitted.step.noise(rng, count))
         )
         data_staging = np.exp(fitted.data_staging.noise(rng, count) * (0.5 if self.staged else 1.0))
-        own = np.exp(RUN_SPREAD * rng.standard_normal(count))
+        run_factor = np.exp(RUN_SPREAD * rng.standard_normal(count))
         return Noise(
-            step * own, data_staging, np.exp(fitted.evaluation.noise(rng, count)),
+            step * run_factor, data_staging, np.exp(fitted.evaluation.noise(rng, count)),
             np.exp(fitted.epoch_jitter.noise(rng, count)), np.exp(fitted.extras.noise(rng, count)),
         )  # fmt: skip
 
@@ -91,15 +91,17 @@ class Calibration:
         """
         if not self.runs:
             return None if self.kernels is None else self.kernels.device_s(case)
-        found: dict[float, list[Floats]] = {}
+        ratios_by_batch: dict[float, list[Floats]] = {}
         for run in self.runs:
             links = {"network_bytes_per_s": run.case.network_bytes_per_s * network,
                      "link_bytes_per_s": run.case.link_bytes_per_s * link}  # fmt: skip
-            own = StepCase(**{**vars(run.case), **links})
-            busy = np.maximum(run.step_s - exposed_s(parameters, own), run.step_s / 2) / jitter(parameters, own)
-            ratio = np.log(busy / run.accumulation) - np.log(self.modelled(parameters, own))
-            found.setdefault(float(run.case.local_batch), []).append(ratio)
-        means = {batch: np.mean(ratios, axis=0) for batch, ratios in found.items()}
+            run_case = StepCase(**{**vars(run.case), **links})
+            busy = np.maximum(run.step_s - exposed_s(parameters, run_case), run.step_s / 2) / jitter(
+                parameters, run_case
+            )
+            ratio = np.log(busy / run.accumulation) - np.log(self.modelled(parameters, run_case))
+            ratios_by_batch.setdefault(float(run.case.local_batch), []).append(ratio)
+        means = {batch: np.mean(ratios, axis=0) for batch, ratios in ratios_by_batch.items()}
         return np.asarray(np.exp(between(means, float(case.local_batch))) * self.modelled(parameters, case))
 
     def modelled(self, parameters: Parameters, case: StepCase) -> Floats:

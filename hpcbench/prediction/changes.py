@@ -105,24 +105,24 @@ INTERCONNECT = (
 
 
 def effects(
-    fitted: Fitted, found: Forecast, calibration: Calibration, changes: Sequence[Change] = IMPROVEMENTS
+    fitted: Fitted, forecast: Forecast, calibration: Calibration, changes: Sequence[Change] = IMPROVEMENTS
 ) -> dict[str, float]:
     """How much each change moves the time, as a fraction of it."""
-    before = found.time.central
+    before = forecast.time.central
     moved = {}
     for change in changes:
-        training, draws = change.apply(found.training, central_draws(fitted, found.training))
+        training, draws = change.apply(forecast.training, central_draws(fitted, forecast.training))
         moved[change.words] = float(sum_of(central_parts(training, draws, calibration))) / before - 1
     return moved
 
 
-def limit(found: Forecast) -> str:
+def limit(forecast: Forecast) -> str:
     """What takes the largest part of the time, in words."""
-    largest = max(PARTS, key=lambda name: found.parts[name])
+    largest = max(PARTS, key=lambda name: forecast.parts[name])
     return LIMITS[largest]
 
 
 def best_change(moved: Mapping[str, float]) -> tuple[str, float]:
     """The change of the machine that helps most."""
-    name = min(moved, key=lambda each: moved[each])
+    name = min(moved, key=lambda change: moved[change])
     return name, moved[name]

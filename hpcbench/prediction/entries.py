@@ -128,13 +128,13 @@ def model_entries(records: Iterable[RunRecord], machines: Sequence[Machine]) -> 
             key = (record.round, record.application, record.mode, record.organization, record.system,
                    record.global_batch_size, record.division)  # fmt: skip
             groups.setdefault(key, []).append(record)
-    found, seen = [], set()
+    entries, seen = [], set()
     for runs in groups.values():
         starts = tuple(run.start_unix_s for run in runs)
         if starts not in seen:
             seen.add(starts)
-            found.append(entry_of(runs, machines))
-    return found
+            entries.append(entry_of(runs, machines))
+    return entries
 
 
 def entry_of(runs: Sequence[RunRecord], machines: Sequence[Machine]) -> ModelEntry:
@@ -146,7 +146,7 @@ def entry_of(runs: Sequence[RunRecord], machines: Sequence[Machine]) -> ModelEnt
     assert first.validation_samples is not None
     machine, throughput = machine_of(first, machines), first.mode == "throughput"
     kept = list(runs) if throughput else scored(runs)
-    epochs = [found for run in kept if (found := epochs_of(run)) is not None]
+    epochs = [timing for run in kept if (timing := epochs_of(run)) is not None]
     evaluations = [evaluations_of(run) or FirstAndLater(0.0, 0.0, 0.0, 0.0) for run in kept]
     return ModelEntry(
         round=first.round or "", application=first.application or "", organization=first.organization or "",
@@ -157,11 +157,11 @@ def entry_of(runs: Sequence[RunRecord], machines: Sequence[Machine]) -> ModelEnt
         one_trajectory=len(runs) > 1 and len({(run.quality, run.epochs) for run in runs}) == 1,
         time_s=whole_time(runs) if throughput else statistics.fmean(run.time_to_train_s or 0.0 for run in kept),
         staging_s=statistics.fmean(run.staging_s or 0.0 for run in kept),
-        first_epoch_s=statistics.fmean(found.first for found in epochs), epoch_s=later_mean(epochs),
-        usual_epoch_s=statistics.median(found.usual for run in runs if (found := epochs_of(run)) is not None),
+        first_epoch_s=statistics.fmean(timing.first for timing in epochs), epoch_s=later_mean(epochs),
+        usual_epoch_s=statistics.median(timing.usual for run in runs if (timing := epochs_of(run)) is not None),
         evaluation_s=later_mean(evaluations),
         extras_s=statistics.fmean(run.rest_s or 0.0 for run in kept)
-        + statistics.fmean(found.first for found in evaluations) - later_mean(evaluations),
+        + statistics.fmean(timing.first for timing in evaluations) - later_mean(evaluations),
         train_samples=first.train_samples, validation_samples=first.validation_samples,
         platform=known_platform(machine, machines),
     )  # fmt: skip
@@ -214,10 +214,14 @@ def first_and_later(
     return FirstAndLater(first, total - first, count - 1, usual)
 
 
-def later_mean(found: Sequence[FirstAndLater]) -> float:
+def later_mean(timings: Sequence[FirstAndLater]) -> float:
     """Mean of the later ones over all runs; for runs with a single one, the mean of those."""
-    count = sum(each.count for each in found)
-    return sum(each.later for each in found) / count if count else statistics.fmean(each.first for each in found)
+    count = sum(timing.count for timing in timings)
+    return (
+        sum(timing.later for timing in timings) / count
+        if count
+        else statistics.fmean(timing.first for timing in timings)
+    )
 
 
 def whole_time(runs: Sequence[RunRecord]) -> float:

@@ -66,16 +66,16 @@ class Epochs:
 
 def groups_of(entries: Sequence[ModelEntry]) -> dict[tuple[str, int, Recipe], list[tuple[float, ...]]]:
     """Epochs of each source by application, batch and recipe, with those of reference points."""
-    found: dict[tuple[str, int, Recipe], list[tuple[float, ...]]] = {}
+    groups: dict[tuple[str, int, Recipe], list[tuple[float, ...]]] = {}
     for entry in entries:
         if entry.one_trajectory or not entry.recipe:
             continue
         key = (entry.application, entry.global_batch, recipe_of(entry.recipe))
         reference = reference_epochs(entry.application, entry.round, entry.global_batch, key[2])
-        if key not in found and reference is not None:
-            found[key] = [reference]
-        found.setdefault(key, []).append(entry.epochs)
-    return found
+        if key not in groups and reference is not None:
+            groups[key] = [reference]
+        groups.setdefault(key, []).append(entry.epochs)
+    return groups
 
 
 def fit_spreads(entries: Sequence[ModelEntry]) -> EpochSpreads:
@@ -111,7 +111,7 @@ def other_ratio(entry: ModelEntry) -> float | None:
 def point_means(application: str, ruleset: str) -> dict[int, float]:
     """Mean epochs of the reference point at each batch; for two recipes at one batch, those of the better one."""
     points = reference_points(application, ruleset)
-    return {batch: min(statistics.fmean(epochs) for _, epochs in found) for batch, found in points.items()}
+    return {batch: min(statistics.fmean(epochs) for _, epochs in recipes) for batch, recipes in points.items()}
 
 
 def between_points(application: str, ruleset: str, batch: int) -> float | None:
@@ -194,7 +194,7 @@ def reference_training(
 def own_epochs(batch: int, runs: Mapping[int, Sequence[float]], spreads: EpochSpreads, where: str) -> Epochs:
     """Epochs at ``batch`` from your own runs, given by batch. Raises ``InputError`` where none has this batch."""
     if batch not in runs:
-        have = ", ".join(f"{each:,}" for each in sorted(runs)) or "none"
+        have = ", ".join(f"{other:,}" for other in sorted(runs)) or "none"
         raise InputError(f"--recipe {where} has no run that reached the target at batch {batch:,} (it has {have})")
     words = f"{len(runs[batch])} runs of {where}"
     seeds = float(np.std(np.log(runs[batch]), ddof=1)) if len(runs[batch]) > 2 else spreads.seeds
@@ -203,7 +203,7 @@ def own_epochs(batch: int, runs: Mapping[int, Sequence[float]], spreads: EpochSp
 
 def neighbours(batches: Sequence[int], batch: int) -> tuple[int, int]:
     """The batches of the points below and above."""
-    return max(each for each in batches if each < batch), min(each for each in batches if each > batch)
+    return max(other for other in batches if other < batch), min(other for other in batches if other > batch)
 
 
 def no_point(application: str, ruleset: str, batch: int) -> str:

@@ -70,13 +70,13 @@ class Factor:
 
 def unpack(priors: Sequence[Prior], z: Floats, applications: int) -> dict[str, Floats]:
     """Parameters by name from the last dimension of ``z``."""
-    found, at = {}, 0
+    parameters, at = {}, 0
     for prior in priors:
         width = applications if prior.each else 1
         values = prior.value(z[..., at : at + width])
-        found[prior.name] = values if prior.each else values[..., 0]
+        parameters[prior.name] = values if prior.each else values[..., 0]
         at += width
-    return found
+    return parameters
 
 
 def fit_factor(
@@ -91,8 +91,8 @@ def fit_factor(
     squares = []
     for site in distinct if len(distinct) >= FEWEST_SITES else []:
         rest, out = every[names != site], every[names == site]
-        found, _ = most_probable(priors, applications, model, observed, names, rest)
-        errors = observed[out] - model(unpack(priors, found, applications), out)
+        rest_z, _ = most_probable(priors, applications, model, observed, names, rest)
+        errors = observed[out] - model(unpack(priors, rest_z, applications), out)
         squares.append(float(np.mean(errors**2)))
     spread = float(np.sqrt(np.mean(squares))) if squares else float("nan")
     return Factor(priors, applications, z, covariance, spread, len(distinct))
@@ -111,5 +111,5 @@ def most_probable(
         errors = (model(unpack(priors, z, applications), cases) - observed[cases]) * weights / SCALE
         return np.concatenate([errors, z])
 
-    found = least_squares(residuals, np.zeros(width), loss="soft_l1")
-    return found.x, np.linalg.inv(found.jac.T @ found.jac)
+    solution = least_squares(residuals, np.zeros(width), loss="soft_l1")
+    return solution.x, np.linalg.inv(solution.jac.T @ solution.jac)

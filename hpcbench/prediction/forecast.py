@@ -110,11 +110,11 @@ def centred(draws: Mapping[str, Floats], central: Mapping[str, Floats]) -> dict[
 
     What is known about the parameters is their spread about that, in logarithms; some make parts far from linear.
     """
-    found = {}
+    scaled_draws = {}
     for name, values in draws.items():
         middle = float(np.median(values))
-        found[name] = np.asarray(values * float(central[name]) / middle if middle > 0 else values)
-    return found
+        scaled_draws[name] = np.asarray(values * float(central[name]) / middle if middle > 0 else values)
+    return scaled_draws
 
 
 def central_draws(fitted: Fitted, training: Training) -> Draws:

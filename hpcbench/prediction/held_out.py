@@ -39,14 +39,14 @@ def training_of(entry: ModelEntry, fitted: Fitted, others: Sequence[ModelEntry])
 
 def leave_out(entries: Sequence[ModelEntry], key: Key) -> list[Held]:
     """Each tuned entry, predicted by a model that was fitted without all that share its ``key``."""
-    found = []
+    held = []
     for name in sorted({key(entry) for entry in entries if entry.tuned}):
         others = [entry for entry in entries if key(entry) != name]
         fitted = fit(others)
         for entry in entries:
             if entry.tuned and key(entry) == name:
-                found.append(Held(entry, forecast(fitted, training_of(entry, fitted, others))))
-    return found
+                held.append(Held(entry, forecast(fitted, training_of(entry, fitted, others))))
+    return held
 
 
 def by_site(entry: ModelEntry) -> str:
@@ -105,19 +105,19 @@ def guessed(guess: Guess) -> dict[str, float]:
 
 def model_row(what: str, factor: str, held: Sequence[Held]) -> Row:
     """How far the model was off."""
-    pairs = [(predicted(each.forecast)[factor], truth(each.entry)[factor]) for each in held]
-    errors = np.abs([found.central / value - 1 for found, value in pairs])
+    pairs = [(predicted(case.forecast)[factor], truth(case.entry)[factor]) for case in held]
+    errors = np.abs([interval.central / value - 1 for interval, value in pairs])
     return Row(
         what, factor, "model", len(held), float(np.median(errors)), float(np.quantile(errors, TAIL)),
-        float(np.mean([found.holds(value) for found, value in pairs])),
-        float(np.median([found.width for found, _ in pairs])),
+        float(np.mean([interval.holds(value) for interval, value in pairs])),
+        float(np.median([interval.width for interval, _ in pairs])),
     )  # fmt: skip
 
 
 def rule_row(what: str, factor: str, rule: str, held: Sequence[Held], entries: Sequence[ModelEntry], key: Key) -> Row:
     """How far a trivial rule was off."""
     errors = []
-    for each in held:
-        others = [entry for entry in entries if key(entry) != key(each.entry)]
-        errors.append(abs(guessed(TRIVIAL[rule](each.entry, others))[factor] / truth(each.entry)[factor] - 1))
+    for case in held:
+        others = [entry for entry in entries if key(entry) != key(case.entry)]
+        errors.append(abs(guessed(TRIVIAL[rule](case.entry, others))[factor] / truth(case.entry)[factor] - 1))
     return Row(what, factor, rule, len(held), float(np.median(errors)), float(np.quantile(errors, TAIL)))

@@ -56,12 +56,12 @@ class Judgement:
     @property
     def experimental(self) -> list[str]:
         """Where the model is no better than a trivial rule; it is called experimental there."""
-        found = []
+        no_better = []
         for row in self.rows:
             beside = [other for other in self.rows if (other.what, other.factor) == (row.what, row.factor)]
             if row.predictor == "model" and any(other.median <= row.median for other in beside if other is not row):
-                found.append(f"{row.what}: {row.factor}")
-        return found
+                no_better.append(f"{row.what}: {row.factor}")
+        return no_better
 
 
 def judge(entries: Sequence[ModelEntry]) -> Judgement:
@@ -79,27 +79,27 @@ def judge(entries: Sequence[ModelEntry]) -> Judgement:
 
 def site_rows(held: Sequence[Held], entries: Sequence[ModelEntry]) -> list[Row]:
     """One site left out: every factor; epochs of reference recipes; without trajectories that were run many times."""
-    found = []
+    rows = []
     for row in factor_rows("one site left out", held, entries, by_site):
         goals = SITE_GOALS.get(row.factor)
-        found.append(against(row, *goals) if goals and row.predictor == "model" else row)
-    reference = [each for each in held if each.forecast.training.epochs.basis == "reference point"]
+        rows.append(against(row, *goals) if goals and row.predictor == "model" else row)
+    reference = [case for case in held if case.forecast.training.epochs.basis == "reference point"]
     what = "one site left out, reference recipe"
-    found.append(against(model_row(what, "epochs", reference), *REFERENCE_GOAL))
-    found += [rule_row(what, "epochs", rule, reference, entries, by_site) for rule in TRIVIAL]
-    several = [each for each in held if not each.entry.one_trajectory]
-    found.append(model_row("one site left out, no trajectory twice", "time to train", several))
-    return found
+    rows.append(against(model_row(what, "epochs", reference), *REFERENCE_GOAL))
+    rows += [rule_row(what, "epochs", rule, reference, entries, by_site) for rule in TRIVIAL]
+    several = [case for case in held if not case.entry.one_trajectory]
+    rows.append(model_row("one site left out, no trajectory twice", "time to train", several))
+    return rows
 
 
 def factor_rows(what: str, held: Sequence[Held], entries: Sequence[ModelEntry], key: object) -> list[Row]:
     """The model and the trivial rules, factor by factor."""
     group = by_site if key is by_site else by_organization
-    found = []
+    rows = []
     for factor in FACTORS:
-        found.append(model_row(what, factor, held))
-        found += [rule_row(what, factor, rule, held, entries, group) for rule in TRIVIAL]
-    return found
+        rows.append(model_row(what, factor, held))
+        rows += [rule_row(what, factor, rule, held, entries, group) for rule in TRIVIAL]
+    return rows
 
 
 def against(row: Row, median: float, tail: float | None) -> Row:
@@ -111,36 +111,36 @@ def against(row: Row, median: float, tail: float | None) -> Row:
 
 def own_factor_rows(held: Sequence[Held]) -> list[Row]:
     """Time to train where one factor is known: what the others leave."""
-    found = []
+    rows = []
     for name, known in (("staging", {"staging"}), ("epochs", {"epochs"}), ("seconds per epoch", {"epoch"}),
                         ("all three", {"staging", "epochs", "epoch"})):  # fmt: skip
-        errors = np.abs([composed(each, known) / each.entry.time_s - 1 for each in held])
-        found.append(Row(f"one site left out, {name} as measured", "time to train", "model", len(held),
+        errors = np.abs([composed(case, known) / case.entry.time_s - 1 for case in held])
+        rows.append(Row(f"one site left out, {name} as measured", "time to train", "model", len(held),
                          float(np.median(errors)), float(np.quantile(errors, TAIL))))  # fmt: skip
-    return found
+    return rows
 
 
-def composed(each: Held, known: set[str]) -> float:
+def composed(case: Held, known: set[str]) -> float:
     """The time of an entry from the forecast, with the factors in ``known`` as they were."""
-    entry, found = each.entry, each.forecast
-    epochs = entry.mean_epochs if "epochs" in known else found.epochs.central
-    epoch = entry.epoch_and_evaluation_s if "epoch" in known else found.epoch.central
-    staging = found.parts["staging"]
+    entry, predicted = case.entry, case.forecast
+    epochs = entry.mean_epochs if "epochs" in known else predicted.epochs.central
+    epoch = entry.epoch_and_evaluation_s if "epoch" in known else predicted.epoch.central
+    staging = predicted.parts["staging"]
     if "staging" in known:
         staging = entry.data_staging_s if entry.stages_first else max(entry.data_staging_s - entry.epoch_s, 0.0)
-    return staging + epochs * epoch + found.parts["extras"] + found.parts["last instance"]
+    return staging + epochs * epoch + predicted.parts["extras"] + predicted.parts["last instance"]
 
 
 def grown_pairs(entries: Sequence[ModelEntry]) -> list[Pair]:
     """The larger sizes of systems, predicted from their smallest one by a model without their site."""
     fitted: dict[str, Fitted] = {}
-    found = []
+    pairs = []
     for small, large in growth_pairs(entries):
         if small.site not in fitted:
             fitted[small.site] = fit([entry for entry in entries if entry.site != small.site])
         model = grown_s(fitted[small.site].step, small, large) / large.step_s - 1
-        found.append(Pair(small, large, model, small.step_s / large.step_s - 1))
-    return found
+        pairs.append(Pair(small, large, model, small.step_s / large.step_s - 1))
+    return pairs
 
 
 def growth_rows(pairs: Sequence[Pair]) -> list[Row]:
@@ -149,13 +149,13 @@ def growth_rows(pairs: Sequence[Pair]) -> list[Row]:
     alike = [pair for pair in others if pair.small.throughput == pair.large.throughput]
     apart = [pair for pair in pairs if pair.small.site == APART]
     what = "same system, larger"
-    found = []
+    rows = []
     for name, chosen in ((what, others), (f"{what}, both of one mode", alike), (f"{what}, HoreKa", apart)):
         for predictor in ("model", "no change"):
             errors = np.abs([pair.model if predictor == "model" else pair.no_change for pair in chosen])
             row = Row(name, "step", predictor, len(chosen), float(np.median(errors)), float(np.max(errors)))
-            found.append(against(row, *GROWTH_GOAL) if name == what and predictor == "model" else row)
-    return found
+            rows.append(against(row, *GROWTH_GOAL) if name == what and predictor == "model" else row)
+    return rows
 
 
 def round_rows(entries: Sequence[ModelEntry]) -> list[Row]:
@@ -164,10 +164,10 @@ def round_rows(entries: Sequence[ModelEntry]) -> list[Row]:
     for old, new in round_pairs(entries):
         others = [entry for entry in entries if entry.site != new.site]
         fitted = fit(others)
-        found = forecast(fitted, training_of(new, fitted, others), Calibration((measured_entry(old),)))
+        predicted = forecast(fitted, training_of(new, fitted, others), Calibration((measured_entry(old),)))
         for factor, model, rule in (
-            ("time to train", found.time.central / new.time_s, old.time_s / new.time_s),
-            ("step", found.step.central / new.step_s, old.step_s / new.step_s),
+            ("time to train", predicted.time.central / new.time_s, old.time_s / new.time_s),
+            ("step", predicted.step.central / new.step_s, old.step_s / new.step_s),
         ):
             errors.setdefault((factor, "model"), []).append(abs(model - 1))
             errors.setdefault((factor, "previous result"), []).append(abs(rule - 1))

@@ -51,15 +51,15 @@ def bounds_s(
 ) -> Floats:
     """The least seconds of all executions of each kernel in a step with the local batch ``wanted``."""
     scale = wanted / measured
-    found = []
+    bounds = []
     for kernel in kernels:
         flop = kernel.fixed_flop + (kernel.flop - kernel.fixed_flop) * scale
         moved = kernel.fixed_bytes + (kernel.bytes - kernel.fixed_bytes) * scale
         least = max(moved / bandwidth, launch_s)
         if kernel.kind in PRODUCTS:
             least = max(least, flop / peak)
-        found.append(kernel.count * least)
-    return np.array(found)
+        bounds.append(kernel.count * least)
+    return np.array(bounds)
 
 
 def kernels_of(path: Path) -> tuple[Kernels, Work, str]:
@@ -67,40 +67,56 @@ def kernels_of(path: Path) -> tuple[Kernels, Work, str]:
 
     Raises ``InputError`` for one that does not give the time of a step.
     """
-    found = read_characterisation(path)
-    work_of(found.application)
+    characterisation = read_characterisation(path)
+    work_of(characterisation.application)
     where = f"--characterization {path}"
-    precision = COMPUTED_IN.get(found.precision)
+    precision = COMPUTED_IN.get(characterisation.precision)
     if precision is None:
-        raise InputError(f"{where} is of precision {found.precision}; characterise in one of {', '.join(COMPUTED_IN)}")
-    if found.accumulation != 1:
-        raise InputError(f"{where} accumulates {found.accumulation} passes; characterise with train.accumulation 1")
-    compute, memory = found.roof("compute", precision), found.roof("memory")
-    if compute is None or memory is None or not found.steps:
+        raise InputError(
+            f"{where} is of precision {characterisation.precision}; characterise in one of {', '.join(COMPUTED_IN)}"
+        )
+    if characterisation.accumulation != 1:
+        raise InputError(
+            f"{where} accumulates {characterisation.accumulation} passes; characterise with train.accumulation 1"
+        )
+    compute, memory = characterisation.roof("compute", precision), characterisation.roof("memory")
+    if compute is None or memory is None or not characterisation.steps:
         raise InputError(f"{where} has no measured roofs and steps (--counts-only); characterise without that option")
-    launch = found.roof("launch")
+    launch = characterisation.roof("launch")
     launch_s = 0.0 if launch is None else launch.value
-    bounds = bounds_s(found.kernels, found.local_batch, found.local_batch, compute.value, memory.value, launch_s)
-    alone = np.array([(kernel.alone_s or 0.0) * kernel.count for kernel in found.kernels])
+    bounds = bounds_s(
+        characterisation.kernels,
+        characterisation.local_batch,
+        characterisation.local_batch,
+        compute.value,
+        memory.value,
+        launch_s,
+    )
+    alone = np.array([(kernel.alone_s or 0.0) * kernel.count for kernel in characterisation.kernels])
     taken = np.where(alone > 0, alone, bounds)
-    scale = alone_step_s(found) / float(taken.sum())
+    scale = alone_step_s(characterisation) / float(taken.sum())
     ratios = tuple((scale * taken / bounds).tolist())
-    return Kernels(found.kernels, found.local_batch, ratios, launch_s), counted_work(found, where), PEAKS[precision]
+    return (
+        Kernels(characterisation.kernels, characterisation.local_batch, ratios, launch_s),
+        counted_work(characterisation, where),
+        PEAKS[precision],
+    )
 
 
-def alone_step_s(found: Characterisation) -> float:
+def alone_step_s(characterisation: Characterisation) -> float:
     """The measured step on the fewest ranks."""
-    return min(found.steps, key=lambda each: each.ranks).median_s
+    return min(characterisation.steps, key=lambda step: step.ranks).median_s
 
 
-def counted_work(found: Characterisation, where: str) -> Work:
+def counted_work(characterisation: Characterisation, where: str) -> Work:
     """The counts of a characterisation, per sample. Raises ``InputError`` where the dataset is not known."""
-    data, batch = found.input, found.local_batch
+    data, batch = characterisation.input, characterisation.local_batch
     if data.train_samples is None or data.validation_samples is None or data.stored_bytes is None:
         raise InputError(f"{where} does not tell the samples of the dataset and their bytes; give it --data.root")
     return Work(
-        application=found.application, flop=found.flop / batch, useful_flop=found.useful_flop,
-        memory_bytes=found.bytes / batch, footprint_bytes=max(found.footprint.peak / batch, 1.0),
-        parameters=found.parameters, train_samples=data.train_samples, validation_samples=data.validation_samples,
+        application=characterisation.application, flop=characterisation.flop / batch,
+        useful_flop=characterisation.useful_flop, memory_bytes=characterisation.bytes / batch,
+        footprint_bytes=max(characterisation.footprint.peak / batch, 1.0), parameters=characterisation.parameters,
+        train_samples=data.train_samples, validation_samples=data.validation_samples,
         stored_bytes=round(data.stored_bytes), landed_bytes=round(data.stored_bytes), source=where,
     )  # fmt: skip

@@ -12,8 +12,8 @@ Floats = NDArray[np.float64]
 def expected_largest(count: ArrayLike) -> Floats:
     """The expected largest of ``count`` standard normal numbers: 0 for one (Blom, 1958; within 0.04)."""
     count = np.asarray(count, float)
-    found: Floats = np.asarray(ndtri((count - 0.375) / (count + 0.25)))
-    return found
+    largest: Floats = np.asarray(ndtri((count - 0.375) / (count + 0.25)))
+    return largest
 
 
 def slowest_rank(spread: ArrayLike, ranks: ArrayLike) -> Floats:

@@ -17,36 +17,36 @@ from hpcbench.results.units import counted
 PAGE = "prediction.html"
 
 
-def page_of(found: Predictions) -> str:
+def page_of(predictions: Predictions) -> str:
     """The page as HTML text."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hpcbench.prediction"), PackageLoader("hpcbench.results")]),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    names = " and ".join(application_name(each.request.application) for each in found.predicted)
+    names = " and ".join(application_name(prediction.request.application) for prediction in predictions.predicted)
     return environment.get_template(PAGE).render(
-        version=__version__, page_title=f"{names} on {found.options.machine.name}: prediction", source=SOURCE,
-        machine=found.options.machine.title, software=found.options.software, title=f"{names}: time to solution",
-        findings=[finding(each) for each in found.predicted],
-        applications=[section(each, found) for each in found.predicted],
-        advice=advice_sheet(found) if found.advice else None,
+        version=__version__, page_title=f"{names} on {predictions.options.machine.name}: prediction", source=SOURCE,
+        machine=predictions.options.machine.title, software=predictions.options.software,
+        title=f"{names}: time to solution", findings=[finding(prediction) for prediction in predictions.predicted],
+        applications=[section(prediction, predictions) for prediction in predictions.predicted],
+        advice=advice_sheet(predictions) if predictions.advice else None,
     )  # fmt: skip
 
 
-def section(each: Predicted, found: Predictions) -> dict[str, Any]:
+def section(prediction: Predicted, predictions: Predictions) -> dict[str, Any]:
     """What the page shows for an application."""
     return {
-        "name": each.request.application, "heading": heading(each, found), "figure": Drawn.of(parts_figure(each)),
-        "sheets": sheets(each), "notes": notes(each),
+        "name": prediction.request.application, "heading": heading(prediction, predictions),
+        "figure": Drawn.of(parts_figure(prediction)), "sheets": sheets(prediction), "notes": notes(prediction),
     }  # fmt: skip
 
 
-def finding(each: Predicted) -> str:
+def finding(prediction: Predicted) -> str:
     """The fastest size in a sentence."""
-    fastest = min(made(each), key=lambda one: one.time.central)
+    fastest = min(made(prediction), key=lambda one: one.time.central)
     training = fastest.training
     nodes = counted(training.nodes, "node")
     return (
-        f"{application_name(each.request.application)} takes {minutes(fastest.time.central)} minutes on {nodes} "
+        f"{application_name(prediction.request.application)} takes {minutes(fastest.time.central)} minutes on {nodes} "
         f"({training.ranks:,} accelerators, batch {training.global_batch:,}); 80 % interval {span(fastest.time)}."
     )

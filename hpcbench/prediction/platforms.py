@@ -119,24 +119,24 @@ def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool
 def like(machine: Machine, others: Sequence[Machine], name: str, per_device: bool = False) -> list[float]:
     """Values of a fact on other machines: those with the same kind of accelerator, or all where these are too few."""
     known = [
-        (accelerator_model(each.accelerator), value / (each.devices if per_device else 1))
-        for each in others
-        if (value := getattr(each, name)) and each.devices and each.accelerators
+        (accelerator_model(other.accelerator), value / (other.devices if per_device else 1))
+        for other in others
+        if (value := getattr(other, name)) and other.devices and other.accelerators
     ]
-    own = [value for model, value in known if model == accelerator_model(machine.accelerator)]
-    return own if len(own) >= FEWEST_ALIKE else [value for _, value in known]
+    alike = [value for model, value in known if model == accelerator_model(machine.accelerator)]
+    return alike if len(alike) >= FEWEST_ALIKE else [value for _, value in known]
 
 
 def accelerator_model(name: str | None) -> str:
     """The generation of an accelerator, such as ``A100``; its whole name where the generation is not known."""
-    found = MODEL.search(name or "")
-    return found.group(1) if found else name or ""
+    match = MODEL.search(name or "")
+    return match.group(1) if match else name or ""
 
 
 def known_range(values: Iterable[float]) -> Fact:
     """The least and the most of what machines have."""
-    found = list(values)
-    return Fact(min(found), max(found))
+    known = list(values)
+    return Fact(min(known), max(known))
 
 
 def shipped_machines(folder: Path = MACHINES) -> list[Machine]:

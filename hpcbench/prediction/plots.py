@@ -17,29 +17,29 @@ COLORS = {
 
 
 @style.styled
-def parts_figure(each: Predicted) -> Figure:
+def parts_figure(prediction: Predicted) -> Figure:
     """Bars of the parts, with the interval of their sum."""
-    found = made(each)
-    names = shown_parts(found)
-    figure = style.canvas(0.62 * len(found) + 1.5)
+    forecasts = made(prediction)
+    names = shown_parts(forecasts)
+    figure = style.canvas(0.62 * len(forecasts) + 1.5)
     axes = figure.subplots()
-    places = np.arange(len(found))[::-1]
-    left = np.zeros(len(found))
+    positions = np.arange(len(forecasts))[::-1]
+    left = np.zeros(len(forecasts))
     for name in names:
-        values = np.array([one.parts[name] for one in found]) / MINUTE_S
-        axes.barh(places, values, left=left, height=0.55, color=COLORS[name], label=name, zorder=2)
+        values = np.array([one.parts[name] for one in forecasts]) / MINUTE_S
+        axes.barh(positions, values, left=left, height=0.55, color=COLORS[name], label=name, zorder=2)
         left += values
-    for place, one in zip(places, found, strict=True):
+    for place, one in zip(positions, forecasts, strict=True):
         ends = np.array([one.time.low, one.time.high]) / MINUTE_S
         axes.plot(ends, [place - 0.4, place - 0.4], color=style.INK, linewidth=1.1, marker="|", markersize=6, zorder=3)
         axes.annotate(f"{one.time.central / MINUTE_S:.3g} min", (one.time.central / MINUTE_S, place), xytext=(5, 0),
                       textcoords="offset points", va="center", fontsize=8.5, color=style.INK)  # fmt: skip
-    axes.set_yticks(places, [f"{one.training.nodes:,}" for one in found])
+    axes.set_yticks(positions, [f"{one.training.nodes:,}" for one in forecasts])
     axes.set_ylabel("nodes")
     axes.set_xlabel("minutes (line below: 80 % interval of the whole)")
-    axes.set_xlim(0, 1.13 * max(one.time.high for one in found) / MINUTE_S)
-    axes.set_ylim(-0.7, len(found) - 0.4)
+    axes.set_xlim(0, 1.13 * max(one.time.high for one in forecasts) / MINUTE_S)
+    axes.set_ylim(-0.7, len(forecasts) - 0.4)
     axes.grid(visible=False, axis="y")
     figure.legend(loc="outside upper left", ncols=len(names))
     words = "The parts of the time to solution at each size, and the interval in which eight of ten are expected."
-    return Figure(f"parts-{each.request.application}", "How the parts add up", words, figure)
+    return Figure(f"parts-{prediction.request.application}", "How the parts add up", words, figure)

@@ -61,18 +61,18 @@ class Advice:
     def energy_kwh(self) -> float | None:
         """Energy of all trainings; ``None`` unless the power of each is known."""
         known = [share.energy_kwh for share in self.shares]
-        return None if None in known else sum(each for each in known if each is not None)
+        return None if None in known else sum(energy for energy in known if energy is not None)
 
 
-def node_hours(found: Forecast) -> float:
+def node_hours(forecast: Forecast) -> float:
     """Node-hours of a training, over all instances."""
-    training = found.training
-    return training.nodes * training.instances * found.time.central / HOUR_S
+    training = forecast.training
+    return training.nodes * training.instances * forecast.time.central / HOUR_S
 
 
-def energy_kwh(found: Forecast, watts: float) -> float:
+def energy_kwh(forecast: Forecast, watts: float) -> float:
     """Energy of a training, over all instances, at ``watts`` per node."""
-    return node_hours(found) * watts / 1000
+    return node_hours(forecast) * watts / 1000
 
 
 def aims(watts: Mapping[str, float | None]) -> tuple[Aim, ...]:
@@ -95,14 +95,16 @@ def advise(
         raise InputError(f"{count:,} ways to share {pool:,} nodes are too many; name fewer --nodes or applications")
     best: Advice | None = None
     for chosen in product(*choices.values()):
-        if sum(each.training.nodes * each.training.instances for each in chosen) > pool:
+        if sum(forecast.training.nodes * forecast.training.instances for forecast in chosen) > pool:
             continue
-        shares = [Share(name, each, (watts or {}).get(name)) for name, each in zip(choices, chosen, strict=True)]
+        shares = [
+            Share(name, forecast, (watts or {}).get(name)) for name, forecast in zip(choices, chosen, strict=True)
+        ]
         advice = Advice(aim, tuple(shares))
         if best is None or key(advice) < key(best):
             best = advice
     if best is None:
-        least = sum(min(each.training.nodes for each in sizes) for sizes in choices.values())
+        least = sum(min(forecast.training.nodes for forecast in sizes) for sizes in choices.values())
         raise InputError(
             f"--pool {pool:,} nodes are too few for {len(choices)} trainings; the smallest sizes need {least:,}"
         )

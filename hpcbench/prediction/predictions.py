@@ -66,9 +66,11 @@ def predictions(options: Options, fitted: Fitted, machines: Sequence[Machine]) -
     predicted = tuple(predict_application(name, options, fitted, machines) for name in options.applications)
     advice: tuple[Advice, ...] = ()
     if options.pool is not None:
-        choices = {each.request.application: [size.forecast for size in each.sizes if size.forecast is not None]
-                   for each in predicted}  # fmt: skip
-        watts = {each.request.application: each.request.calibration.watts for each in predicted}
+        choices = {
+            prediction.request.application: [size.forecast for size in prediction.sizes if size.forecast is not None]
+            for prediction in predicted
+        }
+        watts = {prediction.request.application: prediction.request.calibration.watts for prediction in predicted}
         advice = tuple(advise(choices, options.pool, aim, watts) for aim in aims(watts))
     return Predictions(options, predicted, advice)
 
@@ -99,16 +101,16 @@ def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Requ
                 f"--characterization {options.characterization} is of {counted.application}; give {name}'s"
             )
         work = counted
-    own = {}
+    own_epochs = {}
     if options.recipe not in (REFERENCE, OTHER):
-        own = own_epochs_of(recipe_folder(options.recipe), work)
+        own_epochs = own_epochs_of(recipe_folder(options.recipe), work)
     calibration = Calibration((), kernels)
     if records := calibrating(options, name):
         platform = platform_of(options.machine, machines, calibrated=True, peak=peak)
         calibration = calibration_of(records, work, platform, newer, kernels)
     return Request(
         name, options.machine, options.nodes, options.batch, options.recipe, newer, options.instances,
-        options.stages_first, options.input_gb_s, own, calibration, counted, peak,
+        options.stages_first, options.input_gb_s, own_epochs, calibration, counted, peak,
     )  # fmt: skip
 
 

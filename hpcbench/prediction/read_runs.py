@@ -86,11 +86,11 @@ def check_times(where: str, summary: Summary) -> None:
 
 def check_size(where: str, summary: Summary, work: Work) -> None:
     """Raise ``InputError`` for a run whose samples are not those that are predicted."""
-    own = summary.flops_training_per_sample
-    if not own or abs(own / work.useful_flop - 1) > ALIKE:
-        found = f"{own / 1e9:,.3g}" if own else "unknown"
+    sample_flop = summary.flops_training_per_sample
+    if not sample_flop or abs(sample_flop / work.useful_flop - 1) > ALIKE:
+        gflop = f"{sample_flop / 1e9:,.3g}" if sample_flop else "unknown"
         raise InputError(
-            f"{where} ({summary.preset}) has samples of {found} GFLOP where those that are predicted "
+            f"{where} ({summary.preset}) has samples of {gflop} GFLOP where those that are predicted "
             f"have {work.useful_flop / 1e9:,.4g}; give a run of that size"
         )
 
@@ -113,7 +113,7 @@ def own_epochs_of(path: Path, work: Work) -> dict[int, list[float]]:
 
     Raises ``InputError`` where there are none, and for a run whose samples are of another size.
     """
-    found: dict[int, list[float]] = {}
+    epochs_by_batch: dict[int, list[float]] = {}
     trajectories = set()
     for record in records_of([path], "--recipe"):
         if record.application == work.application and record.epochs and record.global_batch_size:
@@ -124,9 +124,9 @@ def own_epochs_of(path: Path, work: Work) -> dict[int, list[float]]:
             if len(record.qualities) > 2 and trajectory in trajectories:
                 continue
             trajectories.add(trajectory)
-            found.setdefault(record.global_batch_size, []).append(record.epochs)
-    if not found:
+            epochs_by_batch.setdefault(record.global_batch_size, []).append(record.epochs)
+    if not epochs_by_batch:
         raise InputError(
             f"--recipe {path} has no run of {work.application} that reached its target; give another folder"
         )
-    return found
+    return epochs_by_batch

@@ -23,14 +23,14 @@ Recipe = tuple[tuple[str, Any], ...]
 
 def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     """The settings that determine epochs, in canonical form; unset ones are left out."""
-    found = [(name, plain(settings[name])) for name in NAMES if settings.get(name) is not None]
-    return tuple(found)
+    recipe = [(name, plain(settings[name])) for name in NAMES if settings.get(name) is not None]
+    return tuple(recipe)
 
 
 def plain(value: Any) -> Any:
     """A number, a tuple of numbers, or a word in lower case; rounds also write numbers as text."""
     if isinstance(value, list | tuple):
-        return tuple(plain(each) for each in value)
+        return tuple(plain(part) for part in value)
     if isinstance(value, str):
         try:
             return float(value)
@@ -42,18 +42,18 @@ def plain(value: Any) -> Any:
 @cache
 def reference_points(application: str, ruleset: str) -> dict[int, tuple[tuple[Recipe, tuple[float, ...]], ...]]:
     """Recipe and epochs of every run of the reference convergence points, by batch."""
-    found: dict[int, list[tuple[Recipe, tuple[float, ...]]]] = {}
+    points_by_batch: dict[int, list[tuple[Recipe, tuple[float, ...]]]] = {}
     for point in checker(application, ruleset).rcp_data.values():
-        epochs = tuple(float(each) for each in point["Epochs to converge"])
-        found.setdefault(int(point["BS"]), []).append((recipe_of(point["Hyperparams"]), epochs))
-    return {batch: tuple(points) for batch, points in sorted(found.items())}
+        epochs = tuple(float(run_epochs) for run_epochs in point["Epochs to converge"])
+        points_by_batch.setdefault(int(point["BS"]), []).append((recipe_of(point["Hyperparams"]), epochs))
+    return {batch: tuple(points) for batch, points in sorted(points_by_batch.items())}
 
 
 def same(logged: Recipe, reference: Recipe) -> bool:
     """Whether a log agrees with a reference in every setting that both give, which must be two or more."""
-    own, wanted = dict(logged), dict(reference)
-    shared = [name for name in wanted if name in own]
-    return len(shared) > 1 and all(own[name] == wanted[name] for name in shared)
+    given, wanted = dict(logged), dict(reference)
+    shared = [name for name in wanted if name in given]
+    return len(shared) > 1 and all(given[name] == wanted[name] for name in shared)
 
 
 def reference_epochs(application: str, round_: str, batch: int, logged: Recipe) -> tuple[float, ...] | None:

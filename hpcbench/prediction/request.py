@@ -63,10 +63,10 @@ class Size:
 def predict(request: Request, fitted: Fitted, machines: Sequence[Machine]) -> list[Size]:
     """A prediction for each size. Raises ``InputError`` where nothing can be predicted on the machine."""
     platform = checked_platform(request, machines)
-    found = [predict_size(request, fitted, platform, nodes) for nodes in request.nodes]
-    if all(size.forecast is None for size in found):
-        raise InputError(found[0].refusal)
-    return found
+    sizes = [predict_size(request, fitted, platform, nodes) for nodes in request.nodes]
+    if all(size.forecast is None for size in sizes):
+        raise InputError(sizes[0].refusal)
+    return sizes
 
 
 def checked_platform(request: Request, machines: Sequence[Machine]) -> Platform:
@@ -88,17 +88,17 @@ def predict_size(request: Request, fitted: Fitted, platform: Platform, nodes: in
     """The prediction for one size; with the best batch where none was given."""
     work = request.work or work_of(request.application)
     batches = [request.batch] if request.batch else batches_of(request)
-    found, refusals = [], []
+    forecasts, refusals = [], []
     for batch in batches:
         try:
             training = training_of_request(request, fitted, platform, nodes, batch, work)
         except InputError as error:
             refusals.append(str(error))
             continue
-        found.append(forecast(fitted, training, request.calibration))
-    if not found:
+        forecasts.append(forecast(fitted, training, request.calibration))
+    if not forecasts:
         return Size(nodes, None, refusals[-1])
-    return Size(nodes, min(found, key=lambda each: each.time.central))
+    return Size(nodes, min(forecasts, key=lambda candidate: candidate.time.central))
 
 
 def batches_of(request: Request) -> list[int]:

@@ -39,7 +39,7 @@ def staged_time(
 ) -> StagedTime:
     """The time of a staging whose plan is ``summary``; ``way`` is how large files are written."""
     nodes = [node_time(summary, flow, ceilings, way, verify, gunzip) for flow in summary.nodes]
-    return max(nodes, key=lambda each: each.seconds)
+    return max(nodes, key=lambda node: node.seconds)
 
 
 def node_time(
@@ -58,8 +58,8 @@ def node_time(
 
     read = ceilings.best("read")
     cold = read is not None and read.note == "cold"
-    add("cold read" if cold else "read", "read", sum(each.bytes_read for each in summary.nodes), whole=True)
-    add("open", "open", sum(each.files_landing for each in summary.nodes), whole=True)
+    add("cold read" if cold else "read", "read", sum(node.bytes_read for node in summary.nodes), whole=True)
+    add("open", "open", sum(node.files_landing for node in summary.nodes), whole=True)
     add("write", "write", flow.bytes_landing, note=way)
     add("create", "create", flow.files_landing)
     add("flush", "write_flushed", flow.bytes_landing, note=way)

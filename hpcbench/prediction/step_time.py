@@ -87,10 +87,10 @@ def case_of(
 
 def device_s(parameters: Parameters, case: StepCase) -> Floats:
     """Device seconds of a typical rank."""
-    own = {name: parameters[name][..., case.application] for name in ("overhead", "efficiency", "newer")}
+    case_parameters = {name: parameters[name][..., case.application] for name in ("overhead", "efficiency", "newer")}
     slower = (A100_80_BYTES_PER_S / case.memory_bytes_per_s) ** parameters["exponent"]
-    total = own["overhead"] * slower + own["efficiency"] * case.local_batch * case.roofline_s
-    return np.asarray(total * np.exp(own["newer"] * case.newer))
+    total = case_parameters["overhead"] * slower + case_parameters["efficiency"] * case.local_batch * case.roofline_s
+    return np.asarray(total * np.exp(case_parameters["newer"] * case.newer))
 
 
 def jitter(parameters: Parameters, case: StepCase) -> Floats:

@@ -44,69 +44,73 @@ class Sheet:
         return f"{self.heading}\n{table(self.headers, self.lines, right=right)}"
 
 
-def text_of(found: Predictions) -> str:
+def text_of(predictions: Predictions) -> str:
     """Everything, within 100 columns."""
     blocks: list[str] = []
-    for each in found.predicted:
-        blocks.append(heading(each, found))
-        blocks += [sheet.as_text() for sheet in sheets(each)]
-        blocks.append("\n".join(textwrap.fill(note, WIDTH - 2, subsequent_indent="  ") for note in notes(each)))
-    if found.advice:
-        blocks.append(advice_sheet(found).as_text())
+    for prediction in predictions.predicted:
+        blocks.append(heading(prediction, predictions))
+        blocks += [sheet.as_text() for sheet in sheets(prediction)]
+        blocks.append("\n".join(textwrap.fill(note, WIDTH - 2, subsequent_indent="  ") for note in notes(prediction)))
+    if predictions.advice:
+        blocks.append(advice_sheet(predictions).as_text())
     return "\n\n".join([*blocks, textwrap.fill(SOURCE, WIDTH - 2)])
 
 
-def heading(each: Predicted, found: Predictions) -> str:
+def heading(prediction: Predicted, predictions: Predictions) -> str:
     """What is predicted."""
-    several = f", {found.options.instances:,} trainings at once" if found.options.instances > 1 else ""
-    measured = len(each.request.calibration.runs)
-    if each.request.calibration.kernels is not None:
+    several = f", {predictions.options.instances:,} trainings at once" if predictions.options.instances > 1 else ""
+    measured = len(prediction.request.calibration.runs)
+    if prediction.request.calibration.kernels is not None:
         several += ", device time by kernels"
-    by = f", calibrated by {units.counted(measured, 'run')}" if measured else f", code as of {found.options.software}"
-    return f"{application_name(each.request.application)} on {each.request.machine.title}{several}{by}"
+    by = (
+        f", calibrated by {units.counted(measured, 'run')}"
+        if measured
+        else f", code as of {predictions.options.software}"
+    )
+    return f"{application_name(prediction.request.application)} on {prediction.request.machine.title}{several}{by}"
 
 
-def sheets(each: Predicted) -> list[Sheet]:
+def sheets(prediction: Predicted) -> list[Sheet]:
     """All tables of an application."""
-    slower = [interconnect_sheet(each)] if each.interconnect else []
-    return [times_sheet(each), parts_sheet(each), changes_sheet(each), *slower]
+    slower = [interconnect_sheet(prediction)] if prediction.interconnect else []
+    return [times_sheet(prediction), parts_sheet(prediction), changes_sheet(prediction), *slower]
 
 
-def made(each: Predicted) -> list[Forecast]:
+def made(prediction: Predicted) -> list[Forecast]:
     """The sizes that could be predicted."""
-    return [size.forecast for size in each.sizes if size.forecast is not None]
+    return [size.forecast for size in prediction.sizes if size.forecast is not None]
 
 
-def times_sheet(each: Predicted) -> Sheet:
+def times_sheet(prediction: Predicted) -> Sheet:
     """Time, epochs, step and cost of each size."""
-    watts = each.request.calibration.watts
+    watts = prediction.request.calibration.watts
     headers = ["nodes", "batch (local)", "minutes", "80 % interval", "epochs", "step", "s per epoch", "node-hours"]
     headers += ["kWh"] if watts is not None else []
     rows = []
-    for size in each.sizes:
-        found = size.forecast
-        if found is None:
+    for size in prediction.sizes:
+        forecast = size.forecast
+        if forecast is None:
             rows.append([f"{size.nodes:,}", "not predicted", *[""] * (len(headers) - 2)])
             continue
         rows.append([
-            f"{size.nodes:,}", batch_words(found), minutes(found.time.central), span(found.time),
-            f"{found.epochs.central:.1f}", units.duration(found.step.central), units.significant(found.epoch.central),
-            units.significant(node_hours(found)),
-            *([units.significant(energy_kwh(found, watts))] if watts is not None else []),
+            f"{size.nodes:,}", batch_words(forecast), minutes(forecast.time.central), span(forecast.time),
+            f"{forecast.epochs.central:.1f}", units.duration(forecast.step.central),
+            units.significant(forecast.epoch.central), units.significant(node_hours(forecast)),
+            *([units.significant(energy_kwh(forecast, watts))] if watts is not None else []),
         ])  # fmt: skip
     return Sheet("Time to solution:", headers, rows)
 
 
-def batch_words(found: Forecast) -> str:
+def batch_words(forecast: Forecast) -> str:
     """``1,024 (2)``: the global and the local batch."""
-    training = found.training
+    training = forecast.training
     local = f"{training.local_batch:g}" + (f"x{training.accumulation}" if training.accumulation > 1 else "")
     return f"{training.global_batch:,} ({local})"
 
 
-def span(found: Interval) -> str:
+def span(interval: Interval) -> str:
     """Both ends of an interval, in minutes."""
-    return f"{minutes(found.low)} to {minutes(found.high)}"
+    return f"{minutes(interval.low)} to {minutes(interval.high)}"
 
 
 def minutes(seconds: float) -> str:
@@ -114,27 +118,31 @@ def minutes(seconds: float) -> str:
     return units.significant(seconds / MINUTE_S)
 
 
-def shown_parts(found: Sequence[Forecast]) -> list[str]:
+def shown_parts(forecasts: Sequence[Forecast]) -> list[str]:
     """The parts that some size has."""
-    return [name for name in PARTS if any(abs(each.parts[name]) > 0 for each in found)]
+    return [name for name in PARTS if any(abs(forecast.parts[name]) > 0 for forecast in forecasts)]
 
 
-def parts_sheet(each: Predicted) -> Sheet:
+def parts_sheet(prediction: Predicted) -> Sheet:
     """Seconds of each part; they add up to the time."""
-    names = shown_parts(made(each))
+    names = shown_parts(made(prediction))
     rows = [
-        [f"{found.training.nodes:,}", *(f"{found.parts[name]:,.1f}" for name in names), f"{found.time.central:,.1f}"]
-        for found in made(each)
+        [
+            f"{forecast.training.nodes:,}",
+            *(f"{forecast.parts[name]:,.1f}" for name in names),
+            f"{forecast.time.central:,.1f}",
+        ]
+        for forecast in made(prediction)
     ]
     return Sheet("Parts, in seconds:", ["nodes", *names, "all"], rows)
 
 
-def changes_sheet(each: Predicted) -> Sheet:
+def changes_sheet(prediction: Predicted) -> Sheet:
     """What limits each size, and what would move its time."""
-    moved = [found for found in each.improvements if found is not None]
+    moved = [change for change in prediction.improvements if change is not None]
     rows = [
-        [f"{found.training.nodes:,}", limit(found), *(change_words(part) for part in change.values())]
-        for found, change in zip(made(each), moved, strict=True)
+        [f"{forecast.training.nodes:,}", limit(forecast), *(change_words(part) for part in change.values())]
+        for forecast, change in zip(made(prediction), moved, strict=True)
     ]
     headers = ["nodes", "most of the time", *(SHORT[name] for name in moved[0])]
     return Sheet("What would move the time:", headers, rows, left=["most of the time"])
@@ -145,61 +153,68 @@ def change_words(part: float) -> str:
     return f"{100 * part:+.0f} %"
 
 
-def interconnect_sheet(each: Predicted) -> Sheet:
+def interconnect_sheet(prediction: Predicted) -> Sheet:
     """What a slower interconnect costs."""
-    moved = [found for found in each.interconnect if found is not None]
+    moved = [change for change in prediction.interconnect if change is not None]
     rows = [
-        [f"{found.training.nodes:,}", *(f"{100 * part:+.1f} %" for part in change.values())]
-        for found, change in zip(made(each), moved, strict=True)
+        [f"{forecast.training.nodes:,}", *(f"{100 * part:+.1f} %" for part in change.values())]
+        for forecast, change in zip(made(prediction), moved, strict=True)
     ]
     return Sheet("With a slower interconnect (messages alone):", ["nodes", *moved[0]], rows)
 
 
-def notes(each: Predicted) -> list[str]:
+def notes(prediction: Predicted) -> list[str]:
     """What a reader must know about these numbers."""
-    found = [f"Epochs: {words}." for words in dict.fromkeys(one.training.epochs.words for one in made(each))]
-    platform = made(each)[0].training.platform
+    sentences = [f"Epochs: {words}." for words in dict.fromkeys(one.training.epochs.words for one in made(prediction))]
+    platform = made(prediction)[0].training.platform
     bounded = [name for name in platform.missing if name in ("network_gb_s", "accelerator_link_gb_s")]
     if bounded:
-        found.append(f"Unknown in {platform.name}.yaml: {', '.join(bounded)}; taken from the least to the most of "
-                     "similar machines, within the interval.")  # fmt: skip
-    if platform.model != "A100" and FITTED_TO in platform.accelerator and not each.request.calibration.runs:
-        found.append(f"The model is fitted to A100; {platform.model} is beyond that.")
-    if each.request.input_gb_s is None:
-        found.append("Input: no rate of the staged data is given (--input-gb-s); reading is taken to be hidden.")
-    found += room_notes(each)
-    found += [f"{units.counted(size.nodes, 'node')}: {size.refusal}." for size in each.sizes if size.forecast is None]
-    best = [best_change(moved) for moved in each.improvements if moved is not None][-1]
-    found.append(
-        f"On {units.counted(made(each)[-1].training.nodes, 'node')} {best[0]} helps most: {change_words(best[1])}."
+        sentences.append(
+            f"Unknown in {platform.name}.yaml: {', '.join(bounded)}; taken from the least to the most of "
+            "similar machines, within the interval."
+        )
+    if platform.model != "A100" and FITTED_TO in platform.accelerator and not prediction.request.calibration.runs:
+        sentences.append(f"The model is fitted to A100; {platform.model} is beyond that.")
+    if prediction.request.input_gb_s is None:
+        sentences.append("Input: no rate of the staged data is given (--input-gb-s); reading is taken to be hidden.")
+    sentences += room_notes(prediction)
+    sentences += [
+        f"{units.counted(size.nodes, 'node')}: {size.refusal}." for size in prediction.sizes if size.forecast is None
+    ]
+    best = [best_change(moved) for moved in prediction.improvements if moved is not None][-1]
+    sentences.append(
+        f"On {units.counted(made(prediction)[-1].training.nodes, 'node')} {best[0]} helps most: "
+        f"{change_words(best[1])}."
     )
-    return found
+    return sentences
 
 
-def room_notes(each: Predicted) -> list[str]:
+def room_notes(prediction: Predicted) -> list[str]:
     """Sizes whose part of the dataset does not fit the storage that the machine's file gives for a node."""
-    rooms = [(storage.gb * GB, storage.path) for storage in each.request.machine.storage if storage.gb and storage.path]
+    rooms = [
+        (storage.gb * GB, storage.path) for storage in prediction.request.machine.storage if storage.gb and storage.path
+    ]
     if not rooms:
         return []
     room, path = max(rooms)
-    found = []
-    for one in made(each):
+    sentences = []
+    for one in made(prediction):
         nodes = one.training.nodes
         landed, most = (units.prefixed(value, "B") for value in (one.training.work.landed_on_node(nodes), room))
         if one.training.work.landed_on_node(nodes) > room:
-            found.append(
+            sentences.append(
                 f"{units.counted(nodes, 'node')}: {landed} of the dataset land on each, more than the {most} of {path}."
             )
-    return found
+    return sentences
 
 
-def advice_sheet(found: Predictions) -> Sheet:
+def advice_sheet(predictions: Predictions) -> Sheet:
     """The shares of the pool for each aim."""
-    is_known = found.advice[0].energy_kwh is not None
+    is_known = predictions.advice[0].energy_kwh is not None
     headers = ["least", "application", "nodes", "batch", "minutes", "node-hours", *(["kWh"] if is_known else [])]
     headers.append("all of them")
     rows = []
-    for advice in found.advice:
+    for advice in predictions.advice:
         for number, share in enumerate(advice.shares):
             whole = f"{minutes(advice.time_s)} min, {units.significant(advice.node_hours)} node-hours"
             whole += f", {units.significant(advice.energy_kwh)} kWh" if is_known else ""
@@ -209,6 +224,6 @@ def advice_sheet(found: Predictions) -> Sheet:
                 units.significant(share.node_hours), *([units.significant(share.energy_kwh)] if is_known else []),
                 whole if number == 0 else "",
             ])  # fmt: skip
-    title = f"Shares of {found.options.pool:,} nodes, all trainings at once"
+    title = f"Shares of {predictions.options.pool:,} nodes, all trainings at once"
     title += ":" if is_known else " (energy needs a --calibrate run of each that read it):"
     return Sheet(title, headers, rows, left=["least", "application", "all of them"])

@@ -66,7 +66,7 @@ class Attempts:
     @property
     def wall_s(self) -> float:
         """Seconds of all attempts, the gaps between them left out."""
-        return sum(each.wall_s for each in self.attempts)
+        return sum(attempt.wall_s for attempt in self.attempts)
 
     @property
     def gaps_s(self) -> float:
@@ -78,22 +78,22 @@ class Attempts:
     @property
     def phases_s(self) -> dict[str, float]:
         """Seconds of each phase over all attempts."""
-        return _added([each.phases_s for each in self.attempts])
+        return _added([attempt.phases_s for attempt in self.attempts])
 
     @property
     def evaluations(self) -> int:
         """Evaluations of all attempts, including those whose steps were lost."""
-        return sum(each.evaluations for each in self.attempts)
+        return sum(attempt.evaluations for attempt in self.attempts)
 
     @property
     def checkpoint(self) -> dict[str, float]:
         """What checkpoints took over all attempts."""
-        return _added([each.checkpoint for each in self.attempts])
+        return _added([attempt.checkpoint for attempt in self.attempts])
 
     @property
     def written(self) -> list[dict[str, float]]:
         """The checkpoints of all attempts that were written; a process may have ended before it wrote another."""
-        return [save for each in self.attempts for save in each.saves if save["write_bytes"]]
+        return [save for attempt in self.attempts for save in attempt.saves if save["write_bytes"]]
 
     @property
     def longest_stall_s(self) -> float:
@@ -103,24 +103,24 @@ class Attempts:
     @property
     def peak_memory_bytes(self) -> int:
         """Largest of all attempts."""
-        return max((each.peak_memory_bytes for each in self.attempts), default=0)
+        return max((attempt.peak_memory_bytes for attempt in self.attempts), default=0)
 
     @property
     def energy(self) -> tuple[float | None, str, str]:
         """Joules, their source and what they cover; no joules where an attempt has none."""
-        known = [each.energy_j for each in self.attempts if each.energy_j is not None]
+        known = [attempt.energy_j for attempt in self.attempts if attempt.energy_j is not None]
         if not known or len(known) < len(self.attempts):
-            unknown = next((each for each in self.attempts if each.energy_j is None), None)
+            unknown = next((attempt for attempt in self.attempts if attempt.energy_j is None), None)
             return None, "", unknown.energy_note if unknown is not None else ""
-        notes = ", ".join(dict.fromkeys(each.energy_note for each in self.attempts))
-        cut = sum(_is_cut(each) for each in self.attempts[:-1])
+        notes = ", ".join(dict.fromkeys(attempt.energy_note for attempt in self.attempts))
+        cut = sum(_is_cut(attempt) for attempt in self.attempts[:-1])
         cut += self.attempts[-1].cause is not None and _is_cut(self.attempts[-1])  # without a cause it is still running
         if len(known) > 1:
             notes += f", over {len(known)} attempts"
             notes += f" without what {cut} took after the last checkpoint" if cut else ""
         elif cut:
             notes += ", up to the last checkpoint"
-        return sum(known), ", ".join(dict.fromkeys(each.energy_source for each in self.attempts)), notes
+        return sum(known), ", ".join(dict.fromkeys(attempt.energy_source for attempt in self.attempts)), notes
 
     def rows_before(self, world_size: int) -> list[Row]:
         """The rows that those of a new attempt with ``world_size`` ranks are added to: of the attempts right before it.
@@ -133,7 +133,7 @@ class Attempts:
 
     def write(self, folder: Path) -> None:
         """Write ``attempts.json``."""
-        values = {"schema": SCHEMA, "attempts": [asdict(each) for each in self.attempts], "ranks": self.ranks}
+        values = {"schema": SCHEMA, "attempts": [asdict(attempt) for attempt in self.attempts], "ranks": self.ranks}
         write_atomic(folder / FILE, json.dumps(finite(values), indent=1) + "\n")
 
     @classmethod
@@ -153,7 +153,7 @@ class Attempts:
             values = json.loads(text, parse_float=_finite_number, parse_constant=_finite_number)
             if values["schema"] != SCHEMA:
                 raise ValueError(f"schema {values['schema']}")
-            return cls([_attempt(each) for each in values["attempts"]], [_row(each) for each in values["ranks"]])
+            return cls([_attempt(attempt) for attempt in values["attempts"]], [_row(row) for row in values["ranks"]])
         except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"is damaged ({' '.join(str(error).split())[:80]})"
             raise DataError(path, problem, "remove it to resume without the figures of earlier attempts") from error
@@ -161,10 +161,10 @@ class Attempts:
 
 def _attempt(values: Mapping[str, Any]) -> Attempt:
     """An attempt as a file has it; keys of later versions are left out. Raises ``InputError`` or ``ValueError``."""
-    found = from_json(Attempt, values, "", ignore_unknown=True)
-    if not all({"step", "stall_s", "write_bytes"} <= {*each} for each in found.saves):
+    attempt = from_json(Attempt, values, "", ignore_unknown=True)
+    if not all({"step", "stall_s", "write_bytes"} <= {*save} for save in attempt.saves):
         raise ValueError("saves lack step, stall_s or write_bytes")
-    return found
+    return attempt
 
 
 def _row(values: Mapping[str, Any]) -> Row:
@@ -235,4 +235,4 @@ def _mean_rate(old: Mapping[str, Any], new: Mapping[str, Any]) -> float | None:
     if len(taken) == 1:
         return float(rates[0])
     seconds = [float(row["wall_s"]) for row in taken]
-    return float(sum(rate * each for rate, each in zip(rates, seconds, strict=True)) / sum(seconds))
+    return float(sum(rate * duration for rate, duration in zip(rates, seconds, strict=True)) / sum(seconds))

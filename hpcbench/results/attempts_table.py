@@ -18,23 +18,24 @@ ENDED = {
 
 def attempts_table(attempts: Attempts) -> dict[str, Any]:
     """Rows and footer of the table, in seconds; empty where the run was never resumed."""
-    found = attempts.attempts
-    if len(found) < 2:
+    attempt_list = attempts.attempts
+    if len(attempt_list) < 2:
         return {}
-    gaps = [0.0, *(after.started - before.ended for before, after in pairwise(found))]
+    gaps = [0.0, *(after.started - before.ended for before, after in pairwise(attempt_list))]
     lines = [
         {
-            "number": str(number), "started": _moment(each.started), "gap": f"{gap:,.3f}" if number > 1 else "",
-            "wall": f"{each.wall_s:,.3f}", "steps": _steps(each), "ended": _ended(each, last=each is found[-1]),
+            "number": str(number), "started": _moment(attempt.started), "gap": f"{gap:,.3f}" if number > 1 else "",
+            "wall": f"{attempt.wall_s:,.3f}", "steps": _steps(attempt),
+            "ended": _ended(attempt, last=attempt is attempt_list[-1]),
         }
-        for number, (each, gap) in enumerate(zip(found, gaps, strict=True), 1)
+        for number, (attempt, gap) in enumerate(zip(attempt_list, gaps, strict=True), 1)
     ]  # fmt: skip
     return {
         "lines": lines,
         "gap": f"{sum(gaps):,.3f}",
         "wall": f"{attempts.wall_s:,.3f}",
-        "span": f"{found[-1].ended - found[0].started:,.3f}",
-        "killed": any(each.cause is None for each in found[:-1]),
+        "span": f"{attempt_list[-1].ended - attempt_list[0].started:,.3f}",
+        "killed": any(attempt.cause is None for attempt in attempt_list[:-1]),
     }
 
 
@@ -44,13 +45,13 @@ def _moment(started: float) -> str:
     return f"{moment.day} {moment:%B, %H:%M:%S}"
 
 
-def _steps(each: Attempt) -> str:
-    if each.last_step <= each.first_step:
+def _steps(attempt: Attempt) -> str:
+    if attempt.last_step <= attempt.first_step:
         return "none"
-    return f"{each.first_step + 1:,} to {each.last_step:,}"
+    return f"{attempt.first_step + 1:,} to {attempt.last_step:,}"
 
 
-def _ended(each: Attempt, *, last: bool) -> str:
-    if each.cause is None:
+def _ended(attempt: Attempt, *, last: bool) -> str:
+    if attempt.cause is None:
         return "no end was written" if last else "killed"
-    return ENDED.get(each.cause, each.cause.replace("_", " "))
+    return ENDED.get(attempt.cause, attempt.cause.replace("_", " "))

@@ -33,8 +33,8 @@ def new_path(folder: Path, epoch: int, step: int) -> Path:
 
 def complete(folder: Path) -> list[Path]:
     """The complete checkpoints of ``folder``, oldest first: by epoch, step, and number where a step has several."""
-    found = [path for path in folder.glob("epoch-*.pt") if NAME.fullmatch(path.stem) and marker(path).exists()]
-    return sorted(found, key=_age)
+    paths = [path for path in folder.glob("epoch-*.pt") if NAME.fullmatch(path.stem) and marker(path).exists()]
+    return sorted(paths, key=_age)
 
 
 def marker(path: Path) -> Path:
@@ -50,15 +50,15 @@ def write_marker(path: Path, facts: Mapping[str, Any]) -> None:
 
 def remove_old(folder: Path, keep: int) -> None:
     """Remove all but the newest ``keep`` complete checkpoints, and what killed writers left behind."""
-    kept = {path.stem for path in complete(folder)[-keep:]}
+    newest = {path.stem for path in complete(folder)[-keep:]}
     files = [path for path in folder.iterdir() if path.is_file()]
-    markers = [path for path in files if path.suffix == ".json" and _is_old(path, kept)]
+    markers = [path for path in files if path.suffix == ".json" and _is_old(path, newest)]
     for path in markers:
         path.unlink()
     if markers:
         sync_folder(folder)
     for path in files:
-        if (path.suffix == ".pt" and _is_old(path, kept)) or _is_left_behind(path):
+        if (path.suffix == ".pt" and _is_old(path, newest)) or _is_left_behind(path):
             path.unlink()
 
 
@@ -71,7 +71,7 @@ def resume_advice(folder: Path) -> str:
 
 def advice_if_unusable(path: Path) -> str:
     """What a user who cannot resume from the checkpoint ``path`` can do: use another one only if there is one."""
-    if any(each != path for each in complete(path.parent)):
+    if any(other != path for other in complete(path.parent)):
         return f"remove it and its .json to resume from the one before (in {path.parent})"
     return "start again with another --run-dir, since this run has no other checkpoint"
 
@@ -87,13 +87,13 @@ def is_refusal(reason: str) -> bool:
 
 
 def _age(path: Path) -> tuple[int, int, int]:
-    found = NAME.fullmatch(path.stem)
-    assert found is not None
-    return int(found[1]), int(found[2]), int(found[3] or 1)
+    match = NAME.fullmatch(path.stem)
+    assert match is not None
+    return int(match[1]), int(match[2]), int(match[3] or 1)
 
 
-def _is_old(path: Path, kept: set[str]) -> bool:
-    return NAME.fullmatch(path.stem) is not None and path.stem not in kept
+def _is_old(path: Path, newest: set[str]) -> bool:
+    return NAME.fullmatch(path.stem) is not None and path.stem not in newest
 
 
 def _is_left_behind(path: Path) -> bool:

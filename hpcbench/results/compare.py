@@ -83,7 +83,7 @@ def _link(run: Run, folder: Path) -> str:
 
 def figures(runs: Mapping[str, Run]) -> list[Figure]:
     """Quality and phases of one application's runs by name."""
-    return [found for draw in (quality, phases) if (found := draw(runs)) is not None]
+    return [figure for draw in (quality, phases) if (figure := draw(runs)) is not None]
 
 
 @style.styled
@@ -121,16 +121,18 @@ def phases(runs: Mapping[str, Run]) -> Figure | None:
     """Seconds of every phase, a stacked bar for each run."""
     seconds = {name: median_seconds(run) for name, run in runs.items()}
     shown = [
-        phase for phase in next(iter(seconds.values())) if any(found.get(phase, 0) > 0 for found in seconds.values())
+        phase
+        for phase in next(iter(seconds.values()))
+        if any(by_phase.get(phase, 0) > 0 for by_phase in seconds.values())
     ]
-    longest = max(sum(found.values()) for found in seconds.values())
+    longest = max(sum(by_phase.values()) for by_phase in seconds.values())
     if not longest:
         return None
     figure = style.canvas(1.25 + 0.34 * len(runs))
     axes = figure.subplots()
     left = [0.0] * len(runs)
     for phase in shown:
-        values = [found.get(phase, 0.0) for found in seconds.values()]
+        values = [by_phase.get(phase, 0.0) for by_phase in seconds.values()]
         axes.barh(range(len(runs)), values, left=left, height=0.66, color=style.PHASE_COLORS.get(phase, style.FAINT),
                   edgecolor="white", linewidth=0.6, label=words(phase))  # fmt: skip
         left = [start + value for start, value in zip(left, values, strict=True)]

@@ -21,7 +21,14 @@ def expectation(run: Run, points: Sequence[ReferencePoint]) -> str:
     if not points:
         return ""
     s = run.summary
-    point = next((each for each in points if (each.batch_size, each.target) == (s.global_batch_size, s.target)), None)
+    point = next(
+        (
+            candidate
+            for candidate in points
+            if (candidate.batch_size, candidate.target) == (s.global_batch_size, s.target)
+        ),
+        None,
+    )
     if point is None:
         return "No verdict: these were recorded at another global batch or target."
     if len(point.epochs) < FEWEST:

@@ -32,9 +32,9 @@ def model_rate(s: Summary) -> float | None:
 
 def peak_flops(rows: Sequence[Row]) -> float | None:
     """FLOP/s of matrix products on all ranks together; unset where one was not measured."""
-    each = [row.get("gemm_flops") for row in rows]
-    known = [float(value) for value in each if value is not None]
-    return sum(known) if known and len(known) == len(each) else None
+    rates = [row.get("gemm_flops") for row in rows]
+    known = [float(value) for value in rates if value is not None]
+    return sum(known) if known and len(known) == len(rates) else None
 
 
 def flops_utilization(s: Summary, rows: Sequence[Row]) -> float | None:

@@ -95,7 +95,7 @@ def _over_ranks(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts)
 
 def _finalize(run: Run, row: Mapping[str, Any], attempts: Sequence[Attempt]) -> Line:
     """The line of ``finalize`` in ``attempts``, of rank 0 with its ``row``, which alone continues with it."""
-    seconds = sum(each.phases_s.get("finalize", 0.0) for each in attempts)
+    seconds = sum(attempt.phases_s.get("finalize", 0.0) for attempt in attempts)
     line = _line(run, "finalize", seconds, math.nan)
     return line | {"seconds": "", "share": "", "slowest": line["seconds"], "rank": f"{rank_name(row)}, alone"}
 
@@ -111,7 +111,7 @@ def _left_out(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -
         first, last = counted.start + 1, counted.stop
         part = f"attempt {last}" if first == last else f"attempts {first} to {last}"
         said.append(f"These are of {part} of {number}: the others had another number of ranks, or ended too early.")
-    after_s = sum(attempts.attempts[each].wall_s for each in counted) - float(rows[0]["run_wall_s"])
+    after_s = sum(attempts.attempts[index].wall_s for index in counted) - float(rows[0]["run_wall_s"])
     if attempts.attempts and after_s > 0:
         alone = "" if run.summary.status == "aborted" else ", in which it computed baselines and drew plots,"
         said.append(f"The last {units.duration(after_s)} of rank 0{alone} are not in the wall time of this table.")
@@ -124,7 +124,7 @@ def attempts_of_ranks(attempts: Attempts, ranks: int) -> range:
     Later ones had another number of ranks, and ended before their figures were gathered. A ``world_size`` of 0 comes
     from an earlier version, which did not record it.
     """
-    of_these = [each.world_size in (ranks, 0) for each in attempts.attempts]
+    of_these = [attempt.world_size in (ranks, 0) for attempt in attempts.attempts]
     stop = max((number + 1 for number, is_one in enumerate(of_these) if is_one), default=0)
     start = stop
     while start and of_these[start - 1]:

@@ -103,10 +103,10 @@ def draw_levels(panels: Sequence[Axes], levels: Sequence[Level]) -> None:
 
 def epoch_axis(axes: Axes, epochs: Iterable[float], bins: int) -> None:
     """Set at most ``bins`` ticks, at whole epochs or, where ``epochs`` are fractional and span only a few, at parts."""
-    found = sorted(set(epochs))
-    few = found[-1] - found[0] < 3 and any(number % 1 for number in found)
-    if few and len(found) <= bins:
-        axes.xaxis.set_major_locator(FixedLocator(found))
+    distinct = sorted(set(epochs))
+    few = distinct[-1] - distinct[0] < 3 and any(number % 1 for number in distinct)
+    if few and len(distinct) <= bins:
+        axes.xaxis.set_major_locator(FixedLocator(distinct))
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=not few, nbins=bins, min_n_ticks=1))
 
@@ -283,4 +283,4 @@ def noise_scale(run: Run) -> Figure | None:
 def run_figures(run: Run) -> list[Figure]:
     """Every plot of the run's tables that its files allow; ``phases`` draws its summary."""
     draws = (quality, training_loss, noise_scale, throughput)
-    return [found for draw in draws if (found := draw(run)) is not None]
+    return [figure for draw in draws if (figure := draw(run)) is not None]

@@ -43,13 +43,13 @@ def step_phases(rows: Sequence[Row]) -> list[RankPhase]:
 
 def _phases(rows: Sequence[Row], prefix: str) -> list[RankPhase]:
     kinds = [(kind.name, kind.label, kind.sentence) for kind in MESSAGE_TABLE]
-    parts = tuple(found for kind in kinds if (found := _over_ranks(rows, prefix, *kind)) is not None)
+    parts = tuple(rank_phase for kind in kinds if (rank_phase := _over_ranks(rows, prefix, *kind)) is not None)
     phases = []
     for phase in TABLE:
         more = parts if phase.name == "communication" else ()
-        found = _over_ranks(rows, prefix, phase.name, phase.label, phase.sentence, more)
-        if found is not None:
-            phases.append(found)
+        rank_phase = _over_ranks(rows, prefix, phase.name, phase.label, phase.sentence, more)
+        if rank_phase is not None:
+            phases.append(rank_phase)
     return phases
 
 

@@ -54,8 +54,8 @@ class Run:
     def baseline_scores(self) -> dict[str, float]:
         """The run's metric for each baseline that has it, strongest first."""
         scores = {name: metrics.get(self.summary.metric) for name, metrics in self.summary.baselines.items()}
-        found = {name: value for name, value in scores.items() if value is not None and math.isfinite(value)}
-        return dict(sorted(found.items(), key=lambda item: item[1], reverse=not self.lower_is_better))
+        known = {name: value for name, value in scores.items() if value is not None and math.isfinite(value)}
+        return dict(sorted(known.items(), key=lambda item: item[1], reverse=not self.lower_is_better))
 
     def beats(self, score: float) -> bool:
         """Whether the run's quality is better than ``score``."""
@@ -72,8 +72,8 @@ class Run:
 
     def phase_seconds(self) -> dict[str, float]:
         """Seconds of every phase on rank 0, in the order in which phases are shown; 0 for one that did not occur."""
-        found = self.summary.phases_s
-        return {name: float(found.get(name) or 0.0) for name in (*PHASES, *(n for n in found if n not in PHASES))}
+        seconds = self.summary.phases_s
+        return {name: float(seconds.get(name) or 0.0) for name in (*PHASES, *(n for n in seconds if n not in PHASES))}
 
 
 def read_summary(path: str | Path) -> Run:

@@ -28,8 +28,8 @@ MARGIN = 3.0
 
 def olympic_mean(values: Sequence[float]) -> float:
     """Mean without the lowest and the highest value, as MLPerf scores; for one or two values, their mean."""
-    kept = sorted(values)[1:-1] if len(values) > 2 else list(values)
-    return statistics.fmean(kept)
+    inner = sorted(values)[1:-1] if len(values) > 2 else list(values)
+    return statistics.fmean(inner)
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -78,13 +78,13 @@ def read_references(path: Path) -> list[ReferencePoint]:
         raise DataError(path, f"is not readable as JSON ({error})", "restore the file") from error
     if not isinstance(points, dict) or not all(isinstance(point, dict) for point in points.values()):
         raise DataError(path, "is not an object of reference points by name", "see hpcbench/results/references.py")
-    found = []
+    reference_points = []
     for name, point in points.items():
         if missing := [key for key in NEEDED if key not in point]:
             raise DataError(path, f"point '{name}' lacks {', '.join(missing)}", "see hpcbench/results/references.py")
         if not point["Epochs to converge"]:
             raise DataError(path, f"point '{name}' has no 'Epochs to converge'", "give one number per run")
-        found.append(
+        reference_points.append(
             ReferencePoint(
                 name, path.stem, point["Benchmark"], point["BS"], point["Epochs to converge"], point["Hyperparams"],
                 point.get("Hardware", ""), point.get("Seconds", []), point.get("Seeds", []), point.get("Target"),
@@ -92,7 +92,7 @@ def read_references(path: Path) -> list[ReferencePoint]:
                 point.get("Better", "lower"),
             )
         )  # fmt: skip
-    return found
+    return reference_points
 
 
 def references(application: Application, preset: str | None = None) -> list[ReferencePoint]:

@@ -38,11 +38,11 @@ def registered_figures(run: Run) -> tuple[list[Figure], list[str]]:
     figures, problems = [], []
     for name in plugins.names(plugins.FIGURES):
         try:
-            found = draw_figure(name, run)
+            figure = draw_figure(name, run)
         except InputError as error:  # a page without it is better than no page
             problems.append(str(error))
         else:
-            figures += [] if found is None else [found]
+            figures += [] if figure is None else [figure]
     return figures, problems
 
 
@@ -50,12 +50,12 @@ def draw_figure(name: str, run: Run) -> Figure | None:
     """Draw one figure of another package in the style of the page; it gets the name of its entry point."""
     draw = style.styled(find_figure(name))
     try:
-        found = draw(run)
+        figure = draw(run)
     except Interrupted:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"figure '{name}' cannot draw {run.folder.path} ({reason}); mend its package") from error
-    if found is not None and not isinstance(found, Figure):
-        raise InputError(f"figure '{name}' must give a Figure or None, and gives a {type(found).__name__}; mend it")
-    return None if found is None else replace(found, name=name)
+    if figure is not None and not isinstance(figure, Figure):
+        raise InputError(f"figure '{name}' must give a Figure or None, and gives a {type(figure).__name__}; mend it")
+    return None if figure is None else replace(figure, name=name)

@@ -113,7 +113,7 @@ def page_of_run(
 ) -> str:
     """The page of one run as HTML text, with ``drawings`` or newly drawn plots."""
     drawings = draw_run(run, page, png) if drawings is None else drawings
-    found = None if find_beside is None else find_beside({"this run": run})
+    beside = None if find_beside is None else find_beside({"this run": run})
     bar = phases(run)
     environment = read_object(run.folder.environment)
     system = read_object(run.folder.system)
@@ -142,7 +142,7 @@ def page_of_run(
         references=references,
         this_run=here,
         expected=expected,
-        beside=drawn_beside(found, page, png),
+        beside=drawn_beside(beside, page, png),
         command=run_page.command_line(environment),
         setup=run_page.setup_pairs(run),
         machine=run_page.machine_pairs(run, system),
@@ -163,8 +163,8 @@ def comparison_page(runs: Sequence[Run], page: Path, png: bool = False, find_bes
         members = {name: run for name, run in zip(names, runs, strict=True) if run.summary.application == application}
         group = compare.group(members, page.parent)
         drawn = [_draw(figure, page, png) for figure in compare.figures(members)]
-        found = None if find_beside is None else find_beside(members)
-        groups.append(group | {"figures": drawn, "beside": drawn_beside(found, page, png)})
+        beside = None if find_beside is None else find_beside(members)
+        groups.append(group | {"figures": drawn, "beside": drawn_beside(beside, page, png)})
     findings = "; ".join(group["finding"] for group in groups if group["finding"])
     return _render(
         "compare.html",
@@ -175,12 +175,12 @@ def comparison_page(runs: Sequence[Run], page: Path, png: bool = False, find_bes
     )
 
 
-def drawn_beside(found: Beside | None, page: Path, png: bool) -> dict[str, Any] | None:
+def drawn_beside(beside: Beside | None, page: Path, png: bool) -> dict[str, Any] | None:
     """What a page shows beside its runs, with the figure drawn."""
-    if found is None:
+    if beside is None:
         return None
-    figure = None if found.figure is None else _draw(found.figure, page, png)
-    return {"metric": found.metric, "rows": found.rows, "notes": found.notes, "figure": figure}
+    figure = None if beside.figure is None else _draw(beside.figure, page, png)
+    return {"metric": beside.metric, "rows": beside.rows, "notes": beside.notes, "figure": figure}
 
 
 def _draw(figure: Figure, page: Path, png: bool) -> Drawn:

@@ -58,7 +58,7 @@ class RunFolder:
         folder = cls(path)
         try:
             make_folder(folder.path)
-            if any(not JOB_FILE.fullmatch(each.name) for each in folder.path.iterdir()):
+            if any(not JOB_FILE.fullmatch(entry.name) for entry in folder.path.iterdir()):
                 to_resume = "add --resume to continue it, or " if complete(folder.checkpoints) else ""
                 raise InputError(f"run folder {path} exists and is not empty; {to_resume}give another --run-dir")
             folder.reserve()
@@ -68,17 +68,19 @@ class RunFolder:
 
     def set_aside(self) -> Path | None:
         """Move what an earlier attempt left into ``attempts/N``; return that folder, ``None`` if there was nothing."""
-        left = [each for each in self.path.iterdir() if not JOB_FILE.fullmatch(each.name)] if self.path.is_dir() else []
+        left = (
+            [entry for entry in self.path.iterdir() if not JOB_FILE.fullmatch(entry.name)] if self.path.is_dir() else []
+        )
         if not left:
             return None
         attempts = self.path / "attempts"
         attempts.mkdir(exist_ok=True)
         aside = attempts / str(
-            1 + max((int(each.name) for each in attempts.iterdir() if each.name.isdecimal()), default=0)
+            1 + max((int(entry.name) for entry in attempts.iterdir() if entry.name.isdecimal()), default=0)
         )
         aside.mkdir()
-        for each in left:
-            each.rename(aside / each.name)
+        for entry in left:
+            entry.rename(aside / entry.name)
         return aside
 
     @classmethod
@@ -208,10 +210,10 @@ class RunFolder:
         columns = header.strip().split(",")
         if not header.endswith("\n") or "step" not in columns:
             return "", []
-        found = ((line.split(","), line) for line in lines if line.endswith("\n"))
+        rows = ((line.split(","), line) for line in lines if line.endswith("\n"))
         column = columns.index("step")
         return header, [
-            (int(row[column]), line) for row, line in found if len(row) == len(columns) and row[column].isdecimal()
+            (int(row[column]), line) for row, line in rows if len(row) == len(columns) and row[column].isdecimal()
         ]
 
     def _text(self, path: Path) -> str:

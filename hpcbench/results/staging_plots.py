@@ -71,9 +71,9 @@ class NodeLine:
         return float(self.landed[-1])
 
 
-def node_lines(found: Mapping[str, Any]) -> list[NodeLine]:
+def node_lines(report: Mapping[str, Any]) -> list[NodeLine]:
     """The nodes of a staging report in JSON; empty where it has none, as in reports of other kinds."""
-    ranks = found.get("ranks")
+    ranks = report.get("ranks")
     if not isinstance(ranks, list):
         return []
     nodes: dict[str, list[dict[str, Any]]] = {}
@@ -85,9 +85,9 @@ def node_lines(found: Mapping[str, Any]) -> list[NodeLine]:
 def _node_line(name: str, ranks: Sequence[Mapping[str, Any]]) -> NodeLine:
     curves = [_curve(rank) for rank in ranks]
     times = np.unique(np.concatenate([times for times, _ in curves]))
-    landed = np.sum([np.interp(times, own, values) for own, values in curves], axis=0)
+    landed = np.sum([np.interp(times, rank_times, values) for rank_times, values in curves], axis=0)
     phases = [_ordered(rank["phases_s"]) for rank in ranks]
-    slowest = max(phases, key=lambda own: sum(own.values()) - own.get("wait", 0.0))
+    slowest = max(phases, key=lambda by_phase: sum(by_phase.values()) - by_phase.get("wait", 0.0))
     return NodeLine(name, times, landed, slowest)
 
 
@@ -108,9 +108,9 @@ def _curve(rank: Mapping[str, Any]) -> tuple[Floats, Floats]:
 
 
 @style.styled
-def timelines(found: Mapping[str, Any]) -> Figure | None:
-    """Bytes landed over time, and phases; ``found`` is a staging's report as JSON. ``None`` where nothing landed."""
-    nodes = node_lines(found)
+def timelines(report: Mapping[str, Any]) -> Figure | None:
+    """Bytes landed over time, and phases; ``report`` is a staging's report as JSON. ``None`` where nothing landed."""
+    nodes = node_lines(report)
     if not nodes or not any(node.bytes for node in nodes):
         return None
     order = sorted(nodes, key=lambda node: node.busy_s)
@@ -122,14 +122,14 @@ def timelines(found: Mapping[str, Any]) -> Figure | None:
         _each(upper, nodes, slowest)
     else:
         _spread(upper, nodes, slowest)
-    _ceiling(upper, found, nodes)
+    _ceiling(upper, report, nodes)
     _bytes_axis(upper, max(node.bytes for node in nodes))
     labels = [node.name for node in rows] if len(nodes) <= FEW else [
         f"fastest, {rows[0].name}", f"median, {rows[1].name}", f"slowest, {rows[2].name}"
     ]  # fmt: skip
     _bars(lower, rows, labels, slowest)
     _frame(figure, upper, lower, slowest.seconds)
-    return Figure("staging-timelines", "Staging, node by node", _caption(found, nodes, slowest), figure)
+    return Figure("staging-timelines", "Staging, node by node", _caption(report, nodes, slowest), figure)
 
 
 def _each(axes: Axes, nodes: Sequence[NodeLine], slowest: NodeLine) -> None:
@@ -153,17 +153,17 @@ def _spread(axes: Axes, nodes: Sequence[NodeLine], slowest: NodeLine) -> None:
     axes.plot(slowest.times, slowest.landed, color=style.VERMILLION, linewidth=1.6, label=label, zorder=3, gid="node")
 
 
-def _ceiling(axes: Axes, found: Mapping[str, Any], nodes: Sequence[NodeLine]) -> None:
+def _ceiling(axes: Axes, report: Mapping[str, Any], nodes: Sequence[NodeLine]) -> None:
     """The line of a node as fast as the part that limited the staging could be, according to the probe."""
-    shares = found.get("shares") or []
-    if found.get("bound_basis") != "probe" or not shares or not shares[0]["share"]:
+    shares = report.get("shares") or []
+    if report.get("bound_basis") != "probe" or not shares or not shares[0]["share"]:
         return
     bound = shares[0]
-    own = [node for node in nodes if node.name == bound["node"]] or list(nodes)
-    moved = [seconds for node in own if (seconds := _moving(node, bound["part"])) > 0]
+    bound_nodes = [node for node in nodes if node.name == bound["node"]] or list(nodes)
+    moved = [seconds for node in bound_nodes if (seconds := _moving(node, bound["part"])) > 0]
     # what all nodes share bounds their mean, and is bound until the last one is done
-    rate = sum(node.bytes for node in own) / len(own) / max(moved) / bound["share"]
-    start = min(float(node.times[0]) for node in own)
+    rate = sum(node.bytes for node in bound_nodes) / len(bound_nodes) / max(moved) / bound["share"]
+    start = min(float(node.times[0]) for node in bound_nodes)
     top = max(node.bytes for node in nodes)
     label = f"ceiling by {WORDS[bound['part']]} ({units.percent(bound['share'])} used)"
     axes.plot([start, start + top / rate], [0, top], color=style.INK, linewidth=1.1, linestyle=(0, (4, 3)), label=label,
@@ -216,12 +216,12 @@ def _frame(figure: Canvas, upper: Axes, lower: Axes, longest: float) -> None:
     figure.legend(handles, words, loc="outside lower center", ncols=4, handlelength=1, handleheight=1)
 
 
-def _caption(found: Mapping[str, Any], nodes: Sequence[NodeLine], slowest: NodeLine) -> str:
+def _caption(report: Mapping[str, Any], nodes: Sequence[NodeLine], slowest: NodeLine) -> str:
     total = sum(node.bytes for node in nodes)
     count = "one node" if len(nodes) == 1 else f"{len(nodes):,} nodes"
     text = f"{units.size(total)} landed on {count} in {units.duration(slowest.seconds)}. "
-    shares = found.get("shares") or []
-    if found.get("bound_basis") == "probe" and shares:
+    shares = report.get("shares") or []
+    if report.get("bound_basis") == "probe" and shares:
         share = units.percent(shares[0]["share"])
         dashed = "dashed" if shares[0]["node"] or len(nodes) == 1 else "dashed: a node's even part of it"
         text += f"It was bound by {WORDS[shares[0]['part']]}, at {share} of the probed ceiling ({dashed}). "

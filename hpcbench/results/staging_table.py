@@ -15,40 +15,40 @@ from staging.probing.ceilings import WORDS
 
 def staging_pairs(run: Run) -> list[tuple[str, str]]:
     """The staging report in a few lines, where data were staged. Raises ``DataError`` for a damaged one."""
-    found = read_object(run.folder.staging)
-    if not isinstance(found.get("ranks"), list):
-        return [(words(name), _quantity(name, value)) for name, value in found.items()]
+    report = read_object(run.folder.staging)
+    if not isinstance(report.get("ranks"), list):
+        return [(words(name), _quantity(name, value)) for name, value in report.items()]
     try:
-        return _staging_lines(found)
+        return _staging_lines(report)
     except (KeyError, TypeError) as error:
         problem = f"is not a staging report ({type(error).__name__}: {error})"
         raise DataError(run.folder.staging, problem, "delete it to report without it") from None
 
 
-def _staging_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    how = [str(found["placement"]), str(found["path"]), *([found["transform"]] if found["transform"] else [])]
-    caches = "/".join(sorted({node["cache"] for node in found["nodes"]}))
-    flushed = "flushed to the device" if found["flushed"] else "not flushed to the device"
-    skipped = f", {units.integer(found['skipped'])} were there already" if found["skipped"] else ""
-    slowest, median = units.duration(found["slowest_node_s"]), units.duration(found["median_node_s"])
+def _staging_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
+    how = [str(report["placement"]), str(report["path"]), *([report["transform"]] if report["transform"] else [])]
+    caches = "/".join(sorted({node["cache"] for node in report["nodes"]}))
+    flushed = "flushed to the device" if report["flushed"] else "not flushed to the device"
+    skipped = f", {units.integer(report['skipped'])} were there already" if report["skipped"] else ""
+    slowest, median = units.duration(report["slowest_node_s"]), units.duration(report["median_node_s"])
     return [
-        ("source", str(found["source"])),
-        ("destination", str(found["destination"])),
+        ("source", str(report["source"])),
+        ("destination", str(report["destination"])),
         ("how", ", ".join(how)),
-        ("files landed", f"{units.integer(found['files'])}, {units.size(found['bytes_landed'])}{skipped}"),
-        ("read from the source", f"{units.size(found['bytes_read'])} ({caches})"),
-        ("seconds", f"{units.duration(found['seconds'])}, {flushed}; checksums: {found['verify']}"),
-        ("slowest node", f"{found['slowest_node']}, {slowest}; median {found['median_node']}, {median}"),
-        ("bound by", _bound(found)),
+        ("files landed", f"{units.integer(report['files'])}, {units.size(report['bytes_landed'])}{skipped}"),
+        ("read from the source", f"{units.size(report['bytes_read'])} ({caches})"),
+        ("seconds", f"{units.duration(report['seconds'])}, {flushed}; checksums: {report['verify']}"),
+        ("slowest node", f"{report['slowest_node']}, {slowest}; median {report['median_node']}, {median}"),
+        ("bound by", _bound(report)),
     ]
 
 
-def _bound(found: dict[str, Any]) -> str:
-    share = units.percent(found["bound_share"])
-    if found["bound_basis"] != "probe":
-        said = BUSY_WORDS.get(found["bound_by"], words(found["bound_by"]))
+def _bound(report: dict[str, Any]) -> str:
+    share = units.percent(report["bound_share"])
+    if report["bound_basis"] != "probe":
+        said = BUSY_WORDS.get(report["bound_by"], words(report["bound_by"]))
         return f"{said}, {share} of the time; no ceiling was probed (hpcbench stage --probe)"
-    parts = [f"{WORDS.get(other['part'], other['part'])} {units.percent(other['share'])}" for other in found["shares"]]
+    parts = [f"{WORDS.get(other['part'], other['part'])} {units.percent(other['share'])}" for other in report["shares"]]
     return f"of the probed ceilings: {', '.join(parts)}" if parts else "nothing moved"
 
 

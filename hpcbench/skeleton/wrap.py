@@ -31,8 +31,8 @@ def wrap(name: str, out: Path, asked: Wrapping) -> Path:
     Raises ``InputError`` for a name that cannot be used and for parts that the suite cannot take.
     """
     folder = new_folder(name, out)
-    found = look_at(asked)
-    write_files(folder, render_wrapped(name, asked, found))
+    facts = look_at(asked)
+    write_files(folder, render_wrapped(name, asked, facts))
     return folder
 
 
@@ -83,10 +83,10 @@ def imported(path: str, option: str) -> Any:
         raise InputError(
             f"{option} ({path}): {module_name} cannot be imported ({what}){hint or '; install it, or set PYTHONPATH'}"
         ) from None
-    found = getattr(module, name, None)
-    if not callable(found):
+    named = getattr(module, name, None)
+    if not callable(named):
         raise InputError(f"{option} ({path}): {module_name} has no class or function '{name}'; mend the name")
-    return found
+    return named
 
 
 def made(path: str, option: str) -> nn.Module:
@@ -107,15 +107,15 @@ def made(path: str, option: str) -> nn.Module:
 def folder_argument(make: Any) -> str | None:
     """The argument by which a data module takes its folder. Raises ``InputError`` for other required arguments."""
     parameters = inspect.signature(make).parameters
-    found = next((name for name in FOLDER_NAMES if name in parameters), None)
+    argument = next((name for name in FOLDER_NAMES if name in parameters), None)
     for name, parameter in parameters.items():
         named = parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        if named and parameter.default is inspect.Parameter.empty and name != found:
+        if named and parameter.default is inspect.Parameter.empty and name != argument:
             raise InputError(
                 f"the data module needs the argument '{name}'; give a function of the folder that makes it, with an "
                 f"argument {FOLDER_NAMES[0]}"
             )
-    return found
+    return argument
 
 
 def optimizer_settings(model: Any) -> tuple[dict[str, Any], str]:

@@ -15,11 +15,11 @@ from hpcbench.skeleton.wrapping import Found, Wrapping
 FOLDER = "wrapped_templates"
 
 
-def render_wrapped(name: str, asked: Wrapping, found: Found) -> dict[str, str]:
+def render_wrapped(name: str, asked: Wrapping, facts: Found) -> dict[str, str]:
     """The files of the package by their path in it."""
-    words = words_of(name, asked, found)
+    words = words_of(name, asked, facts)
     source = f"src/{name}"
-    model, data = "lightning" if found.lightning else "plain", "data_module" if asked.data else "datasets"
+    model, data = "lightning" if facts.lightning else "plain", "data_module" if asked.data else "datasets"
     texts = {
         "pyproject.toml": "pyproject.toml",
         "README.md": "README.md",
@@ -34,11 +34,11 @@ def render_wrapped(name: str, asked: Wrapping, found: Found) -> dict[str, str]:
     return {path: template(text).substitute(words).rstrip() + "\n" for path, text in texts.items()}
 
 
-def words_of(name: str, asked: Wrapping, found: Found) -> dict[str, Any]:
+def words_of(name: str, asked: Wrapping, facts: Found) -> dict[str, Any]:
     """The texts for the names in the templates."""
     made = (asked.data or asked.dataset or "").partition(":")
     module = asked.module.partition(":")
-    arguments = f"{found.folder_argument}=folder" if found.folder_argument else ""
+    arguments = f"{facts.folder_argument}=folder" if facts.folder_argument else ""
     words = {
         "name": name,
         "title": f"{module[2]} on the data of {made[2]}",
@@ -47,14 +47,14 @@ def words_of(name: str, asked: Wrapping, found: Found) -> dict[str, Any]:
         "module_of_data": made[0],
         "data": ".".join(made[::2]),
         "arguments": arguments,
-        "no_folder": "" if asked.dataset or found.folder_argument else template("no_folder.py").template,
+        "no_folder": "" if asked.dataset or facts.folder_argument else template("no_folder.py").template,
         "keys": "None" if asked.keys is None else quoted(asked.keys),
         "metrics": quoted(asked.metrics or ("val_loss",)),
         "better": asked.better,
-        "preset": preset(asked, found),
+        "preset": preset(asked, facts),
         "root": f"data/{name}",
     }
-    return words | ({} if found.lightning else plain_words(asked))
+    return words | ({} if facts.lightning else plain_words(asked))
 
 
 def plain_words(asked: Wrapping) -> dict[str, Any]:
@@ -70,14 +70,14 @@ def plain_words(asked: Wrapping) -> dict[str, Any]:
     }
 
 
-def preset(asked: Wrapping, found: Found) -> str:
+def preset(asked: Wrapping, facts: Found) -> str:
     """The settings of a run in YAML."""
-    lines = [f"optim:  # {found.remark}"]
-    lines += [f"  {key}: {number(value)}" for key, value in found.optimizer.items()]
+    lines = [f"optim:  # {facts.remark}"]
+    lines += [f"  {key}: {number(value)}" for key, value in facts.optimizer.items()]
     lines += ["train:", f"  local_batch_size: {asked.batch_size}", f"  max_epochs: {asked.max_epochs}"]
     if asked.target is not None:
         lines.append(f"  target: {number(asked.target)}")
-    if asked.data and not found.folder_argument:
+    if asked.data and not facts.folder_argument:
         lines = ["data:", "  root: .  # which the data module does not take", *lines]
     return "\n".join(lines)
 

@@ -118,7 +118,7 @@ def check_data(study: Study) -> tuple[int, int]:
             return training, validation
     else:
         training, validation = map(len, open_data(application, config))
-    largest = max(*study.batch_sizes, *(each.batch for each in study.borrow), 0)
+    largest = max(*study.batch_sizes, *(borrowed.batch for borrowed in study.borrow), 0)
     if largest > training:
         raise InputError(
             f"--batch-sizes: {largest} is more than the {training} training samples; lower it or use more samples"
@@ -234,7 +234,7 @@ def status(study: Study, folder: StudyFolder) -> tuple[str, int]:
     statuses = study_statuses(folder, possible_names(study), damaged)
     told = [*map(str, damaged), *reasons(statuses)]
     again = [f"continue: hpcbench study resume {folder.path}"] if told else []
-    at_work = [each.job.folder for each in statuses.values() if each.job_runs and each.job is not None]
+    at_work = [state.job.folder for state in statuses.values() if state.job_runs and state.job is not None]
     hours = total_words(worked_in(folder), at_work, "job")
     plan = [size(study), "", plan_table(study, statuses), "", status_line(study, statuses)]
     return "\n".join([*plan, *([hours] if hours else []), *told, *again]), BAD_INPUT if damaged else DONE
@@ -242,23 +242,25 @@ def status(study: Study, folder: StudyFolder) -> tuple[str, int]:
 
 def reasons(statuses: Statuses) -> list[str]:
     """Why runs failed, were interrupted or are unknown; a reason that the runs of a job share takes one line."""
-    found: Counter[tuple[str, str, str]] = Counter()
+    run_counts: Counter[tuple[str, str, str]] = Counter()
     for name, state in statuses.items():
         if state.reason and state.status in ("failed", "interrupted", "unknown", "absent"):
-            own = state.job is None or state.status == "failed"
-            title = name if own or state.job is None else f"jobs/{state.job.folder.name}"
-            found[title, WORDS.get(state.status, state.status), state.reason] += 1
+            is_of_run = state.job is None or state.status == "failed"
+            title = name if is_of_run or state.job is None else f"jobs/{state.job.folder.name}"
+            run_counts[title, WORDS.get(state.status, state.status), state.reason] += 1
     return [
         f"{title}: {word}: {reason}" if title in statuses else f"{title}: {counted(count, 'run')} {word}: {reason}"
-        for (title, word, reason), count in found.items()
+        for (title, word, reason), count in run_counts.items()
     ]
 
 
 def status_line(study: Study, statuses: Statuses) -> str:
     """How many runs have which status; ``left`` have neither ended nor are they under way."""
-    found = counted_by_status(list(statuses.values()))
-    found["left"] = sum(count for _, count in left(study, statuses)) - sum(each.under_way for each in statuses.values())
-    return "runs: " + ", ".join(f"{count} {name}" for name, count in found.items())
+    run_counts = counted_by_status(list(statuses.values()))
+    run_counts["left"] = sum(count for _, count in left(study, statuses)) - sum(
+        state.under_way for state in statuses.values()
+    )
+    return "runs: " + ", ".join(f"{count} {name}" for name, count in run_counts.items())
 
 
 def cancel_study(folder: StudyFolder) -> int:
@@ -282,7 +284,7 @@ def report(folder: StudyFolder) -> None:
 
 def read_study(folder: StudyFolder) -> Study:
     """The definition in a study's folder. Raises ``InputError`` if there is none."""
-    found = folder.read()
-    if found is None:
+    definition = folder.read()
+    if definition is None:
         raise InputError(f"{folder.path} holds no study.json; give the --study-dir of a study")
-    return Study.from_dict(found, folder.definition)
+    return Study.from_dict(definition, folder.definition)

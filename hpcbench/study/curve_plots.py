@@ -55,12 +55,12 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
     for axes in grid[:, 0]:
         axes.set_ylabel(f"validation {metric_label(first.metric)}")
     figure.supxlabel("epoch", fontsize=9, color=style.MUTED)
-    found = series(shown)
+    rows_by_label = series(shown)
     handles = [
         Line2D([], [], color=color(study, members[0]), label=label, linestyle=line_style(members[0]))
-        for label, members in found.items()
+        for label, members in rows_by_label.items()
     ]
-    columns = min(6, 90 // (8 + max(len(label) for label in found)))
+    columns = min(6, 90 // (8 + max(len(label) for label in rows_by_label)))
     figure.legend(handles=by_row(handles, columns), loc="outside upper left", ncols=columns)
     caption = "One line for each seed; it ends where the target is met."
     return Figure("quality", "Quality against epochs", caption, figure)

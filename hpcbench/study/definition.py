@@ -130,15 +130,16 @@ def asked_for(request: JobRequest) -> dict[str, Any]:
     """The fields of a request that are not the default, as a definition holds them, without nodes and ranks."""
     plain = JobRequest()
     return {
-        each.name: getattr(request, each.name)
-        for each in fields(JobRequest)
-        if each.name not in ("nodes", "ranks_per_node") and getattr(request, each.name) != getattr(plain, each.name)
+        option.name: getattr(request, option.name)
+        for option in fields(JobRequest)
+        if option.name not in ("nodes", "ranks_per_node")
+        and getattr(request, option.name) != getattr(plain, option.name)
     }
 
 
 def job_request(asked: Mapping[str, Any]) -> JobRequest:
     """The request that a definition holds; unknown fields, from another version, are left out."""
-    known = {each.name for each in fields(JobRequest)}
+    known = {option.name for option in fields(JobRequest)}
     values = {name: value for name, value in asked.items() if name in known}
     if "modules" in values:
         values["modules"] = tuple(values["modules"])
@@ -186,20 +187,22 @@ def restrictions(old: Study, new: Study) -> dict[str, tuple[int, ...]]:
 
 def differences(old: Study, new: Study) -> list[tuple[str, Any, Any]]:
     """What decides the results of runs that both have, but differs: name, old and new value."""
-    found: list[tuple[str, Any, Any]] = [
+    compared: list[tuple[str, Any, Any]] = [
         (name.replace("_", " "), getattr(old, name), getattr(new, name))
         for name in ("application", "preset", "local_batch_size")
     ]
     if shards(old) and shards(new):
-        found.append(("number of nodes", old.nodes, new.nodes))
-    found += [(f"preset's {name}", *values) for name, *values in compare_presets(old.preset_values, new.preset_values)]
-    found += compare_settings(old.settings, new.settings)
+        compared.append(("number of nodes", old.nodes, new.nodes))
+    compared += [
+        (f"preset's {name}", *values) for name, *values in compare_presets(old.preset_values, new.preset_values)
+    ]
+    compared += compare_settings(old.settings, new.settings)
     for name in set(old.optimizers) & set(new.optimizers):
-        found.append((f"rate of {name}", old.rates[name].words(), new.rates[name].words()))
-        found += compare_settings(old.own_settings.get(name, {}), new.own_settings.get(name, {}), f"{name}'s ")
+        compared.append((f"rate of {name}", old.rates[name].words(), new.rates[name].words()))
+        compared += compare_settings(old.own_settings.get(name, {}), new.own_settings.get(name, {}), f"{name}'s ")
     for name in set(old.recipes) & set(new.recipes):
-        found += compare_settings(old.recipes[name], new.recipes[name], f"preset {name}'s ")
-    return [each for each in found if each[1] != each[2]]
+        compared += compare_settings(old.recipes[name], new.recipes[name], f"preset {name}'s ")
+    return [difference for difference in compared if difference[1] != difference[2]]
 
 
 def shards(study: Study) -> bool:

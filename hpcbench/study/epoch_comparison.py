@@ -81,17 +81,18 @@ def compare(strata: Sequence[Stratum]) -> Comparison | None:
     )
 
 
-def holm(found: Sequence[Comparison]) -> list[Comparison]:
+def holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The same comparisons, with p-values adjusted for all of them together."""
-    return [replace(each, p=p) for each, p in zip(found, holm_p([each.p for each in found]), strict=True)]
+    adjusted = holm_p([comparison.p for comparison in comparisons])
+    return [replace(comparison, p=p) for comparison, p in zip(comparisons, adjusted, strict=True)]
 
 
-def holm_p(found: Sequence[float]) -> list[float]:
+def holm_p(p_values: Sequence[float]) -> list[float]:
     """P-values adjusted for all together (Holm, Scandinavian Journal of Statistics 6, 1979), in the same order."""
-    order = sorted(range(len(found)), key=lambda place: found[place])
-    adjusted, largest = list(found), 0.0
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    adjusted, largest = list(p_values), 0.0
     for rank, place in enumerate(order):
-        largest = max(largest, min(1.0, (len(found) - rank) * found[place]))
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = largest
     return adjusted
 
@@ -147,13 +148,13 @@ def _sums(scores: npt.NDArray[np.int64], chosen: int) -> Floats:
 
 def _breakpoints(strata: Sequence[Stratum]) -> Floats:
     """The factors at which the sum over pairs changes by one, ascending; it falls as the factor grows."""
-    found = []
+    factors = []
     for first, second in strata:
         for one in first:
             for other in second:
-                found.append(one.above / other.up_to if other.up_to > 0 else 0.0)
-                found.append(one.up_to / other.above if other.above > 0 else math.inf)
-    return np.sort(np.array(found))
+                factors.append(one.above / other.up_to if other.up_to > 0 else 0.0)
+                factors.append(one.up_to / other.above if other.above > 0 else math.inf)
+    return np.sort(np.array(factors))
 
 
 def _middle(breakpoints: Floats) -> float:
@@ -183,9 +184,9 @@ def _interval(strata: Sequence[Stratum], breakpoints: Floats) -> Interval:
     return float(bounds[middle - low]), float(bounds[middle + high + 1])
 
 
-def _last_kept(is_kept: Callable[[int], bool], places: int) -> int:
-    """The last of ``places`` that is kept, by bisection; place 0 is always kept."""
-    kept, lost = 0, places
+def _last_kept(is_kept: Callable[[int], bool], count: int) -> int:
+    """The last of ``count`` places that is kept, by bisection; place 0 is always kept."""
+    kept, lost = 0, count
     while lost - kept > 1:
         half = (kept + lost) // 2
         kept, lost = (half, lost) if is_kept(half) else (kept, half)

@@ -55,20 +55,20 @@ class EpochLikelihood:
     """The log-likelihood of runs as a function of the mean epochs at each of ``sizes``, of spread and of scatter."""
 
     def __init__(self, runs: Sequence[EpochRun]) -> None:
-        found: dict[float, Counter[EpochRun]] = {}
+        runs_by_size: dict[float, Counter[EpochRun]] = {}
         for run in sorted(runs, key=lambda run: run.batch_size):
-            found.setdefault(run.batch_size, Counter())[run] += 1
-        self.sizes: Floats = np.array(list(found))
+            runs_by_size.setdefault(run.batch_size, Counter())[run] += 1
+        self.sizes: Floats = np.array(list(runs_by_size))
         """The distinct batch sizes, smallest first."""
-        shape = len(found), max(map(len, found.values()))
+        shape = len(runs_by_size), max(map(len, runs_by_size.values()))
         # A batch with fewer distinct runs than others is padded with runs of any number of epochs, which count 0.
         self._low, self._high, self._counts = np.full(shape, -OPEN), np.full(shape, OPEN), np.zeros(shape)
-        for place, runs_there in enumerate(found.values()):
+        for place, runs_there in enumerate(runs_by_size.values()):
             for number, (run, count) in enumerate(runs_there.items()):
                 self._low[place, number] = math.log(run.above) if run.above > 0 else -OPEN
                 self._high[place, number] = min(math.log(run.up_to), OPEN)
                 self._counts[place, number] = count
-        self._last_mode: Floats = np.zeros(len(found))
+        self._last_mode: Floats = np.zeros(len(runs_by_size))
 
     def __call__(self, log_mean: Floats, log_spread: float, scatter: float) -> Derivatives:
         """``log_mean`` has one value for each of ``sizes``; ``scatter`` is not negative."""
@@ -119,7 +119,7 @@ class EpochLikelihood:
         moment = at_low * low - at_high * high
         curvature = np.maximum(slope**2 - moment, 0)
         log_p, slope, moment, curvature = (
-            np.einsum("bpr,br->bp", each, self._counts) for each in (log_p, slope / spread, moment, curvature)
+            np.einsum("bpr,br->bp", per_run, self._counts) for per_run in (log_p, slope / spread, moment, curvature)
         )
         return log_p, slope, moment, curvature / spread**2
 

@@ -88,13 +88,15 @@ class EpochProfile:
         growth = self.log_growth(logit, self.likelihood.sizes)
 
         def loss(values: Floats) -> tuple[float, Floats]:
-            found = self.likelihood(values[0] + growth, float(values[1]), float(values[2]))
-            return -found.value, -np.array([found.log_mean.sum(), found.log_spread, found.scatter])
+            derivatives = self.likelihood(values[0] + growth, float(values[1]), float(values[2]))
+            return -derivatives.value, -np.array(
+                [derivatives.log_mean.sum(), derivatives.log_spread, derivatives.scatter]
+            )
 
         bounds = [(None, None), (math.log(LEAST_SPREAD), math.log(MOST_SPREAD)), (0.0, self._most_scatter)]
         first = np.minimum(self._first if start is None else start, [np.inf, np.inf, self._most_scatter])
-        found = optimize.minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-11})
-        return Peak(logit, -float(found.fun), *map(float, found.x))
+        minimum = optimize.minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-11})
+        return Peak(logit, -float(minimum.fun), *map(float, minimum.x))
 
     def best(self) -> Peak:
         """The most probable line of all."""
@@ -107,10 +109,10 @@ class EpochProfile:
             return peaks[place]
         step, near = 2 * FARTHEST / (COARSE - 1), peaks[place]
         bounds = near.logit - step, near.logit + step
-        found = optimize.minimize_scalar(
+        minimum = optimize.minimize_scalar(
             lambda logit: -self.peak(logit, near.start).value, bounds=bounds, method="bounded", options={"xatol": 1e-5}
         )
-        return max(near, self.peak(float(found.x), near.start), key=lambda peak: peak.value)
+        return max(near, self.peak(float(minimum.x), near.start), key=lambda peak: peak.value)
 
     def lines(self, best: Peak, bound: float) -> Lines:
         """All lines for which twice the log-likelihood is at most ``bound`` below that of ``best``."""
@@ -126,7 +128,7 @@ class EpochProfile:
         if len(np.unique(logits)) == 1:
             return Lines(np.array([best.share]), np.array([best.log_middle]), half[:1], flat, proportional)
         drawn = np.linspace(logits[0], logits[-1], DRAWN)
-        half, middles = (interpolate.PchipInterpolator(logits, each)(drawn) for each in (half, log_middles))
+        half, middles = (interpolate.PchipInterpolator(logits, at_logits)(drawn) for at_logits in (half, log_middles))
         shares = np.array([share_of(float(logit)) for logit in drawn])
         if flat:
             shares[-1] = 1.0
@@ -168,7 +170,7 @@ class EpochProfile:
             step = np.zeros(3)
             step[number] = 1e-4 if number < 2 else min(1e-4, peak.scatter / 2)
             ends = [self.likelihood(x[0] + growth, float(x[1]), float(x[2])) for x in (at - step, at + step)]
-            below, above = (np.array([each.log_mean.sum(), each.log_spread, each.scatter])[free] for each in ends)
+            below, above = (np.array([end.log_mean.sum(), end.log_spread, end.scatter])[free] for end in ends)
             rows.append((below - above) / (2 * step[number]))
         inverse = np.linalg.pinv((np.array(rows) + np.array(rows).T) / 2)
         return 1 / max(float(inverse[0, 0]), np.finfo(float).tiny)

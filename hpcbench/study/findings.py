@@ -15,14 +15,14 @@ from hpcbench.study.table import reached_words
 
 def findings(rows: Sequence[Row], compared: Sequence[SeriesComparison]) -> list[str]:
     """How each series grows with the batch, where runs missed the target, which series differ, and how seeds spread."""
-    found = []
+    sentences = []
     for label, members in series(rows).items():
-        found += growth(label, [row for row in members if row.all_reached])
+        sentences += growth(label, [row for row in members if row.all_reached])
         if missed := [row for row in members if row.choice.failed or row.count("missed", "diverged", "failed")]:
             where = ", ".join(f"{row.point.batch:,} ({reached_words(row)})" for row in missed)
-            found.append(f"{label}: not every run reached the target at batch {where}.")
-    found += [verdict(each) for each in compared]
-    return found + spread_words(rows)
+            sentences.append(f"{label}: not every run reached the target at batch {where}.")
+    sentences += [verdict(pair) for pair in compared]
+    return sentences + spread_words(rows)
 
 
 def growth(label: str, rows: Sequence[Row]) -> list[str]:
@@ -32,8 +32,12 @@ def growth(label: str, rows: Sequence[Row]) -> list[str]:
     low, high = rows[0], rows[-1]
     epochs = fmean(low.epochs), fmean(high.epochs)
     fewer = fmean(low.values("steps")) / fmean(high.values("steps"))
-    found = compare([(high.epoch_runs, low.epoch_runs)])
-    ends = "" if found is None or not found.bounded else "; 95 %: {}x to {}x".format(*map(significant, found.interval))
+    comparison = compare([(high.epoch_runs, low.epoch_runs)])
+    ends = (
+        ""
+        if comparison is None or not comparison.bounded
+        else "; 95 %: {}x to {}x".format(*map(significant, comparison.interval))
+    )
     return [
         f"{label}: from batch {low.point.batch:,} to {high.point.batch:,}, {significant(epochs[1] / epochs[0])}x the "
         f"epochs ({significant(epochs[0])} to {significant(epochs[1])}{ends}) and {significant(fewer)}x fewer steps."
@@ -42,17 +46,17 @@ def growth(label: str, rows: Sequence[Row]) -> list[str]:
 
 def spread_words(rows: Sequence[Row]) -> list[str]:
     """Whether the spread between seeds changes with the batch, for every series."""
-    found = []
+    sentences = []
     for label, members in series(rows).items():
         known = [row for row in members if row.all_reached and len(row.epochs) > 1]
         if len(known) < LEAST_BATCHES:
             continue
         trend = spread_trend([(row.point.batch, row.epochs) for row in known], known[0].step)
         if trend is None:
-            found.append(f"{label}: evaluations are too far apart to tell how the spread between seeds changes.")
+            sentences.append(f"{label}: evaluations are too far apart to tell how the spread between seeds changes.")
         else:
-            found.append(f"{label}: {trend_words(trend)}")
-    return found
+            sentences.append(f"{label}: {trend_words(trend)}")
+    return sentences
 
 
 def trend_words(trend: SpreadTrend) -> str:

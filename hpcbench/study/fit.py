@@ -166,27 +166,27 @@ def _unfitted(runs: Sequence[EpochRun], reached: int) -> EpochFit:
 
 def _notes(runs: Sequence[EpochRun], best: Peak, p: float, lines: Lines | None) -> list[str]:
     """What a reader must know in addition to the numbers."""
-    found = []
+    notes = []
     missed, batches = sum(not run.reached for run in runs), len({run.batch_size for run in runs})
     if missed:
         treated = "are treated as needing more epochs than they were allowed"
-        found.append(f"{missed} of {len(runs)} runs did not reach the target, and {treated}")
+        notes.append(f"{missed} of {len(runs)} runs did not reach the target, and {treated}")
     if p < LEVEL:
-        found.append(
+        notes.append(
             f"batches scatter by {100 * _as_part(best.scatter):.2g} % beside their seeds (p {_probability(p)})"
         )
     if best.share == 1:
-        found.append("epochs do not grow with the batch: B_crit is unbounded, E_min the mean")
+        notes.append("epochs do not grow with the batch: B_crit is unbounded, E_min the mean")
     if best.share == 0:
-        found.append("epochs grow in proportion to the batch or faster: E_min and B_crit are not above 0")
+        notes.append("epochs grow in proportion to the batch or faster: E_min and B_crit are not above 0")
     if lines is None:
-        found.append(f"{batches} batch sizes: intervals need {INTERVAL_BATCHES}")
-        return found
+        notes.append(f"{batches} batch sizes: intervals need {INTERVAL_BATCHES}")
+        return notes
     if lines.is_proportional and best.share > 0:
-        found.append("E_min may be zero: B_crit has no lower bound")
+        notes.append("E_min may be zero: B_crit has no lower bound")
     if lines.is_flat and best.share < 1:
-        found.append("the slope may be zero: B_crit has no upper bound")
-    return found
+        notes.append("the slope may be zero: B_crit has no upper bound")
+    return notes
 
 
 def _of_share(share: float, middle_epochs: float, middle: float) -> tuple[float, float]:
@@ -216,7 +216,7 @@ def _ends(lines: Lines, relative: Floats) -> tuple[Floats, Floats]:
     shares = lines.shares.reshape(-1, *[1] * relative.ndim)
     with np.errstate(divide="ignore"):
         growth = np.log(shares + (1 - shares) * relative)
-    middles, halves = (each.reshape(shares.shape) for each in (lines.log_middles, lines.halves))
+    middles, halves = (per_line.reshape(shares.shape) for per_line in (lines.log_middles, lines.halves))
     return np.exp((middles + growth - halves).min(0)), np.exp((middles + growth + halves).max(0))
 
 

@@ -88,14 +88,14 @@ def read_definition(path: Path, schema: int, kind: str) -> dict[str, Any] | None
     Raises ``DataError`` for a file that cannot be read, or is not a ``kind`` of this schema.
     """
     try:
-        found = json.loads(read_text(path))
+        definition = json.loads(read_text(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise DataError(path, f"cannot be read ({error})", "restore it or give another folder") from None
-    if not isinstance(found, dict) or found.get("schema") != schema:
+    if not isinstance(definition, dict) or definition.get("schema") != schema:
         raise DataError(path, f"is no {kind} of schema {schema}", "give another folder")
-    return found
+    return definition
 
 
 def begin_copy(folder: StudyFolder, out: Path) -> StudyFolder:

@@ -87,14 +87,14 @@ class FromTheStart(JobRuns):
 
     def submit_part(self, part: Sequence[StudyRun], job: Job, title: str) -> dict[str, RunStatus]:
         """Submit a job; what earlier attempts of its runs left is set aside, or stays if the job is refused."""
-        found = self.look({run.name: RunStatus("absent") for run in part})
+        statuses = self.look({run.name: RunStatus("absent") for run in part})
         wanted = ("absent", *self.retried)
-        others = {name: now for name, now in found.items() if now.status not in wanted and name not in self.again}
-        if others or any(now.under_way for now in found.values()):  # a scheduler that did not answer before
-            return found
+        others = {name: now for name, now in statuses.items() if now.status not in wanted and name not in self.again}
+        if others or any(now.under_way for now in statuses.values()):  # a scheduler that did not answer before
+            return statuses
         aside: dict[Path, Path] = {}
         try:
-            for name, now in found.items():
+            for name, now in statuses.items():
                 if now.status != "absent":
                     path = self.folder.run(name)
                     aside[path] = set_aside(path, "failed" if now.status in self.retried else "aside")
@@ -103,7 +103,7 @@ class FromTheStart(JobRuns):
             for path, other in aside.items():
                 other.rename(path)
             raise
-        self.again.difference_update(found)
+        self.again.difference_update(statuses)
         return {run.name: RunStatus(status, reason, job=handle) for run in part}
 
 
@@ -215,7 +215,7 @@ def whole_repeats(statuses: Statuses, groups: Mapping[str, str], retried: Sequen
     return {
         name
         for names in members.values()
-        if is_to_be_made_again([statuses[each] for each in names], retried)
+        if is_to_be_made_again([statuses[name] for name in names], retried)
         for name in names
     }
 

@@ -38,29 +38,29 @@ def layer_medians(run: Run) -> pd.DataFrame | None:
         change=table["update_norm"] / table["weight_norm"],
         growth=table["weight_norm"] / table.groupby("layer")["weight_norm"].transform("first"),
     )
-    found = table.groupby("step")[[name for name, _ in PANELS]].median()
-    found.index = found.index * run.summary.global_batch_size / run.summary.train_samples
-    return found
+    medians = table.groupby("step")[[name for name, _ in PANELS]].median()
+    medians.index = medians.index * run.summary.global_batch_size / run.summary.train_samples
+    return medians
 
 
 @style.styled
 def layers(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Figure | None:
     """Rates, changes and norms of the layers against epochs: a row of panels per series, a curve per batch size."""
-    found: dict[str, list[tuple[Row, bool, pd.DataFrame]]] = {}
+    drawn_by_label: dict[str, list[tuple[Row, bool, pd.DataFrame]]] = {}
     for label, members in series(rows).items():
         for row in members:
             for run, state in row.runs:
                 table = layer_medians(curves[run.name]) if run.name in curves else None
                 if table is not None:
-                    found.setdefault(label, []).append((row, state.status == "reached", table))
+                    drawn_by_label.setdefault(label, []).append((row, state.status == "reached", table))
                     break  # one seed of each batch is enough to see
-    if not found:
+    if not drawn_by_label:
         return None
-    figure = style.canvas(0.9 + 1.9 * len(found))
-    grid = figure.subplots(len(found), len(PANELS), squeeze=False, sharex=True, sharey="col")
-    batches = sorted({row.point.batch for drawn in found.values() for row, _, _ in drawn})
+    figure = style.canvas(0.9 + 1.9 * len(drawn_by_label))
+    grid = figure.subplots(len(drawn_by_label), len(PANELS), squeeze=False, sharex=True, sharey="col")
+    batches = sorted({row.point.batch for drawn in drawn_by_label.values() for row, _, _ in drawn})
     shade = {batch: FAINTEST + (1 - FAINTEST) * (place + 1) / len(batches) for place, batch in enumerate(batches)}
-    for line, (label, drawn) in enumerate(found.items()):
+    for line, (label, drawn) in enumerate(drawn_by_label.items()):
         for axes, (name, title) in zip(grid[line], PANELS, strict=True):
             for row, reached, medians in drawn:
                 axes.plot(medians.index, medians[name], color=color(study, row), alpha=shade[row.point.batch],

@@ -91,10 +91,10 @@ def own_environment(environ: Mapping[str, str], slot: Slot) -> dict[str, str]:
     """The environment without what a launcher set about ranks for this process: a run of the study is its own job."""
     if slot.launcher:
         return dict(environ)
-    kept = {name: value for name, value in environ.items() if not name.startswith(FOREIGN)}
-    kept = {name: value for name, value in kept.items() if name not in RANK_VARIABLES}
-    threads = {"OMP_NUM_THREADS": str(slot.threads)} if "OMP_NUM_THREADS" in kept else {}
-    return kept | threads | dict(slot.environment)
+    variables = {name: value for name, value in environ.items() if not name.startswith(FOREIGN)}
+    variables = {name: value for name, value in variables.items() if name not in RANK_VARIABLES}
+    threads = {"OMP_NUM_THREADS": str(slot.threads)} if "OMP_NUM_THREADS" in variables else {}
+    return variables | threads | dict(slot.environment)
 
 
 @dataclass
@@ -163,9 +163,9 @@ class LocalRuns:
 
     def look(self, under_way: Statuses) -> dict[str, RunStatus]:
         """The runs whose processes have ended, and how."""
-        ended = [name for name, each in self.running.items() if each.process.poll() is not None]
-        found = {name: self.conclude(name) for name in ended}
-        return {name: state for name, state in found.items() if state is not None}
+        ended = [name for name, running in self.running.items() if running.process.poll() is not None]
+        statuses = {name: self.conclude(name) for name in ended}
+        return {name: state for name, state in statuses.items() if state is not None}
 
     def conclude(self, name: str) -> RunStatus | None:
         """The status of a run whose process has ended; ``None`` if it has been started anew."""
@@ -197,14 +197,14 @@ class LocalRuns:
         """Ask the runs under way to stop; a second signal, or too long a wait, kills them."""
         asked, killed = time.monotonic(), False
         asks = signals.first if signals.first in (signal.SIGTERM, signal.SIGUSR1) else signal.SIGTERM
-        for each in self.running.values():
-            each.process.stop(asks)
-        while any(each.process.poll() is None for each in self.running.values()):
+        for running in self.running.values():
+            running.process.stop(asks)
+        while any(running.process.poll() is None for running in self.running.values()):
             late = time.monotonic() - asked > self.grace_s
             if not killed and (late or signals.count > 1):
                 killed = True
-                for each in self.running.values():
-                    each.process.stop(signal.SIGKILL)
+                for running in self.running.values():
+                    running.process.stop(signal.SIGKILL)
             time.sleep(POLL_S)
         self.running.clear()
 

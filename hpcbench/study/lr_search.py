@@ -117,17 +117,17 @@ def search(grid: Grid, looks: Mapping[Row, Look]) -> Search[Row]:
     for widened in range(grid.widenings + 1):
         window, is_last = ladder[low:high], widened == grid.widenings
         for seeds in (grid.seeds,) if is_last else dict.fromkeys((1, grid.seeds)):
-            found = {row: within(window, seeds, grid.seeds, look) for row, look in looks.items()}
-            for row, each in found.items():
-                trials[row].update(dict.fromkeys(each.trials))
-            if is_last or not all(each.is_complete for each in found.values()):
-                return Search(window, joined(found, trials, is_last), widened, is_last)
-            below, above = sides(window, found, looks)
+            row_searches = {row: within(window, seeds, grid.seeds, look) for row, look in looks.items()}
+            for row, row_search in row_searches.items():
+                trials[row].update(dict.fromkeys(row_search.trials))
+            if is_last or not all(row_search.is_complete for row_search in row_searches.values()):
+                return Search(window, joined(row_searches, trials, is_last), widened, is_last)
+            below, above = sides(window, row_searches, looks)
             if below or above:
                 low, high = low - below, high + above
                 break
         else:
-            return Search(window, joined(found, trials, True), widened, True)
+            return Search(window, joined(row_searches, trials, True), widened, True)
     raise AssertionError("the last window ends the search")
 
 
@@ -150,12 +150,12 @@ def within(window: Sequence[float], seeds: int, all_seeds: int, look: Look) -> R
 
 
 def joined(
-    found: Mapping[Row, RowSearch], trials: Mapping[Row, Mapping[Trial, None]], is_settled: bool
+    row_searches: Mapping[Row, RowSearch], trials: Mapping[Row, Mapping[Trial, None]], is_settled: bool
 ) -> dict[Row, RowSearch]:
     """The rows with the trials of all windows, and without a choice while the window may grow."""
     return {
-        row: RowSearch(tuple(trials[row]), each.choice if is_settled else Choice(None), each.later)
-        for row, each in found.items()
+        row: RowSearch(tuple(trials[row]), row_search.choice if is_settled else Choice(None), row_search.later)
+        for row, row_search in row_searches.items()
     }
 
 
@@ -192,18 +192,20 @@ def quality(state: RunStatus) -> float:
     return summary.best if summary.better == "lower" else -summary.best
 
 
-def sides(window: Sequence[float], found: Mapping[Row, RowSearch], looks: Mapping[Row, Look]) -> tuple[bool, bool]:
+def sides(
+    window: Sequence[float], row_searches: Mapping[Row, RowSearch], looks: Mapping[Row, Look]
+) -> tuple[bool, bool]:
     """Whether a better rate may lie below the window, or above it, for one of the rows.
 
     If the largest multiple diverged, the best one is not at the upper edge. If all diverged, lower ones may not.
     """
     below = above = False
-    for row, each in found.items():
-        all_diverged = each.choice.failed and all(
+    for row, row_search in row_searches.items():
+        all_diverged = row_search.choice.failed and all(
             looks[row](Trial(multiplier, 0)).status == "diverged" for multiplier in window
         )
-        below |= all_diverged or each.choice.multiplier == window[0]
-        above |= each.choice.multiplier == window[-1]
+        below |= all_diverged or row_search.choice.multiplier == window[0]
+        above |= row_search.choice.multiplier == window[-1]
     return below, above
 
 

@@ -44,7 +44,9 @@ def fit_lines(study: Study, site: Site, packing: Packing) -> list[str]:
 
 def recipes(study: Study) -> str:
     """Which batches of the study have a published recipe."""
-    published = {each.global_batch_size: each.preset for each in RECIPES if each.application == study.application}
+    published = {
+        recipe.global_batch_size: recipe.preset for recipe in RECIPES if recipe.application == study.application
+    }
     named = [f"{batch:,} ({published[batch]})" for batch in study.batch_sizes if batch in published]
     return f"published for batch {', '.join(named)}" if named else "none published for these batches"
 
@@ -78,5 +80,5 @@ def node_of_runs(study: Study, site: Site, packing: Packing) -> Job:
     """The packed job as if all processes of the runs side by side were its ranks."""
     runs: Sequence[StudyRun] = [StudyRun(f"run {number}", ("",) * 3) for number in range(packing.side_by_side)]
     job = packed_job(study, site, packing, runs, Path("jobs/0001"), keep=False)
-    each = packing.gpus // packing.processes
-    return replace(job, ranks_per_node=packing.side_by_side * packing.processes, gpus_per_rank=each)
+    gpus_per_process = packing.gpus // packing.processes
+    return replace(job, ranks_per_node=packing.side_by_side * packing.processes, gpus_per_rank=gpus_per_process)

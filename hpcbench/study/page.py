@@ -66,7 +66,7 @@ def wrapped(lines: Sequence[str]) -> list[str]:
 def figures(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit], curves: Mapping[str, Run]) -> list[Figure]:
     """Every plot that the runs allow."""
     machine = machine_of(study, rows)
-    found = [
+    drawn = [
         plots.epochs(study, rows, fits),
         plots.samples_and_steps(study, rows),
         None if machine is None else plots.time_to_solution(study, rows, machine.speed, machine.words),
@@ -74,7 +74,7 @@ def figures(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit], cur
         curve_plots.search(study, rows),
         layers(study, rows, curves),
     ]
-    return [figure for figure in found if figure is not None]
+    return [figure for figure in drawn if figure is not None]
 
 
 def fit_series(rows: Sequence[Row]) -> dict[str, EpochFit]:
@@ -88,16 +88,16 @@ def fit_series(rows: Sequence[Row]) -> dict[str, EpochFit]:
 
 def fit_cells(fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums]) -> list[dict[str, str]]:
     """E_min and B_crit of every series with their intervals, the noise scale, and what a reader must know."""
-    found = []
+    cells = []
     for label, fit in fits.items():
         scale = scales.get(label)
-        found.append({
+        cells.append({
             "series": label, "e_min": units.interval(fit.e_min, fit.e_min_interval),
             "b_crit": units.interval(fit.b_crit, fit.b_crit_interval), "runs": str(fit.n),
             "noise_scale": units.MISSING if scale is None else units.interval(scale.value, (scale.low, scale.high)),
             "note": fit.note,
         })  # fmt: skip
-    return found
+    return cells
 
 
 def pooled_noise_scales(rows: Sequence[Row], curves: Mapping[str, Run]) -> dict[str, RatioOfSums]:
@@ -105,7 +105,7 @@ def pooled_noise_scales(rows: Sequence[Row], curves: Mapping[str, Run]) -> dict[
 
     Runs are independent, so the interval comes from their sums; with fewer than three runs, from blocks of steps.
     """
-    found = {}
+    scales = {}
     for label, members in series(rows).items():
         tables = [
             curves[run.name].folder.read_noise_scale()
@@ -116,31 +116,31 @@ def pooled_noise_scales(rows: Sequence[Row], curves: Mapping[str, Run]) -> dict[
         tables = [table for table in tables if not table.empty]
         pairs = [(table["tr_sigma"].to_numpy(), table["gradient_sq"].to_numpy()) for table in tables]
         sums = [(above.sum(), below.sum()) for above, below in pairs]
-        each = sums if len(sums) >= LEAST_BLOCKS else [values for pair in pairs for values in zip(*pair, strict=True)]
-        scale = ratio_of_sums([above for above, _ in each], [below for _, below in each])
+        pooled = sums if len(sums) >= LEAST_BLOCKS else [values for pair in pairs for values in zip(*pair, strict=True)]
+        scale = ratio_of_sums([above for above, _ in pooled], [below for _, below in pooled])
         if scale is not None:
-            found[label] = scale
-    return found
+            scales[label] = scale
+    return scales
 
 
 def fit_lines(fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums]) -> list[str]:
     """The fits as lines of text."""
     cells = fit_cells(fits, scales)
     lines = ["", "Fit of epochs(B) = E_min (1 + B / B_crit), with 95 % intervals:"] if cells else []
-    for each in cells:
-        scale = "" if each["noise_scale"] == units.MISSING else f", noise scale {each['noise_scale']}"
-        lines.append(f"  {each['series']}: E_min {each['e_min']}, B_crit {each['b_crit']}{scale}")
-        lines += textwrap.wrap(each["note"], WIDTH, initial_indent="    ", subsequent_indent="    ")
+    for texts in cells:
+        scale = "" if texts["noise_scale"] == units.MISSING else f", noise scale {texts['noise_scale']}"
+        lines.append(f"  {texts['series']}: E_min {texts['e_min']}, B_crit {texts['b_crit']}{scale}")
+        lines += textwrap.wrap(texts["note"], WIDTH, initial_indent="    ", subsequent_indent="    ")
     return lines
 
 
 def machine_of(study: Study, rows: Sequence[Row]) -> Machine | None:
     """The machine that was asked for, otherwise one whose ranks are as fast as the median run was here."""
-    kept = "" if study.parallel_efficiency == 1 else f" x {study.parallel_efficiency:g} parallel efficiency"
-    kept = kept or ", at a parallel efficiency of 1"
+    efficiency = "" if study.parallel_efficiency == 1 else f" x {study.parallel_efficiency:g} parallel efficiency"
+    efficiency = efficiency or ", at a parallel efficiency of 1"
     if study.samples_per_s_per_rank:
         speed = study.samples_per_s_per_rank
-        return Machine(speed, f"{units.significant(speed)} samples/s per rank{kept}")
+        return Machine(speed, f"{units.significant(speed)} samples/s per rank{efficiency}")
     measured = [
         state.summary.samples_per_s
         for row in rows
@@ -150,7 +150,7 @@ def machine_of(study: Study, rows: Sequence[Row]) -> Machine | None:
     if not measured:
         return None
     speed = median(measured)
-    return Machine(speed, f"{units.significant(speed)} samples/s per rank (the median of these runs){kept}")
+    return Machine(speed, f"{units.significant(speed)} samples/s per rank (the median of these runs){efficiency}")
 
 
 def study_page(
@@ -221,8 +221,8 @@ def row_cells(study: Study, row: Row) -> dict[str, Any]:
 
 def spread_ends(row: Row) -> str:
     """The 95 % interval of the spread between seeds."""
-    found = spread_interval(row.epochs, row.step)
-    return "" if found is None else f"{found[0]:.2g} to {found[1]:.2g}"
+    ends = spread_interval(row.epochs, row.step)
+    return "" if ends is None else f"{ends[0]:.2g} to {ends[1]:.2g}"
 
 
 def _range(values: list[float]) -> str:

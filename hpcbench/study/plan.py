@@ -62,12 +62,12 @@ def points(study: Study) -> list[Point]:
         for placement in study.placements
     ]
     borrowed = []
-    for each in study.borrow:
-        if each.from_batch is None:
-            names = [study.recipes[each.source]["optim.name"]]
+    for borrow in study.borrow:
+        if borrow.from_batch is None:
+            names = [study.recipes[borrow.source]["optim.name"]]
         else:
-            names = [name for name in study.optimizers if each.from_batch in study.batches(name)]
-        borrowed += [Point(each.batch, name, place, each.source) for name in names for place in study.placements]
+            names = [name for name in study.optimizers if borrow.from_batch in study.batches(name)]
+        borrowed += [Point(borrow.batch, name, place, borrow.source) for name in names for place in study.placements]
     return sorted([*own, *borrowed], key=lambda point: point.batch)
 
 
@@ -113,14 +113,14 @@ def status_of(run: PlannedRun, statuses: Statuses) -> RunStatus:
     return statuses.get(run.name, RunStatus("absent"))
 
 
-def row_search(study: Study, point: Point, found: Mapping[str, Search[Point]]) -> RowSearch:
+def row_search(study: Study, point: Point, searches_by_optimizer: Mapping[str, Search[Point]]) -> RowSearch:
     """The search of a point, from the searches of all optimizers; if there is none, the rate is known."""
     if point.source in study.recipes:
         return RowSearch((), Choice(1.0))
     if len(study.lr_search) == 1:
         return RowSearch((), Choice(study.lr_search[0]))
-    own = found[point.optimizer].rows[lender(point)]
-    return own if searches(study, point) else RowSearch((), own.choice)
+    lender_search = searches_by_optimizer[point.optimizer].rows[lender(point)]
+    return lender_search if searches(study, point) else RowSearch((), lender_search.choice)
 
 
 def choice(study: Study, point: Point, statuses: Statuses) -> Choice:
@@ -142,10 +142,10 @@ def runs_of_seeds(study: Study, point: Point, chosen: Choice) -> list[PlannedRun
 
 def all_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
     """Every run that is now known to belong to the study, those of searches first."""
-    found = all_searches(study, statuses)
-    rows = [(point, row_search(study, point, found)) for point in points(study)]
-    searching = [trial_run(point, trial) for point, each in rows for trial in each.trials]
-    return searching + [run for point, each in rows for run in runs_of_seeds(study, point, each.choice)]
+    searches_by_optimizer = all_searches(study, statuses)
+    rows = [(point, row_search(study, point, searches_by_optimizer)) for point in points(study)]
+    searching = [trial_run(point, trial) for point, point_search in rows for trial in point_search.trials]
+    return searching + [run for point, point_search in rows for run in runs_of_seeds(study, point, point_search.choice)]
 
 
 def possible_names(study: Study) -> list[str]:
@@ -180,19 +180,21 @@ def next_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
 
 def left(study: Study, statuses: Statuses) -> list[tuple[Point, int]]:
     """How many runs each row still needs, including those whose rate is not chosen yet; a window may still grow."""
-    found, rows = all_searches(study, statuses), []
+    searches_by_optimizer, rows = all_searches(study, statuses), []
     for point in points(study):
-        each = row_search(study, point, found)
-        runs = [trial_run(point, trial) for trial in each.trials] + runs_of_seeds(study, point, each.choice)
+        point_search = row_search(study, point, searches_by_optimizer)
+        runs = [trial_run(point, trial) for trial in point_search.trials] + runs_of_seeds(
+            study, point, point_search.choice
+        )
         count = sum(not status_of(run, statuses).final for run in runs)
-        to_be_chosen = each.choice.multiplier is None and not each.choice.failed
-        rows.append((point, count + each.later + (study.seeds if to_be_chosen else 0)))
+        to_be_chosen = point_search.choice.multiplier is None and not point_search.choice.failed
+        rows.append((point, count + point_search.later + (study.seeds if to_be_chosen else 0)))
     return rows
 
 
 def may_widen(study: Study, statuses: Statuses) -> bool:
     """Whether the search of an optimizer could still try further multiples."""
-    return any(not each.is_settled for each in all_searches(study, statuses).values())
+    return any(not optimizer_search.is_settled for optimizer_search in all_searches(study, statuses).values())
 
 
 def rate(study: Study, point: Point, multiplier: float) -> float:

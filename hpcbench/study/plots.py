@@ -83,9 +83,9 @@ def draw_spread(axes: Axes, study: Study, rows: Sequence[Row], value: str, shift
         axes.plot(x, mean, look["marker"], color=look["color"], markerfacecolor=face, markersize=5.5, zorder=4)
 
 
-def mark_missed(axes: Axes, study: Study, found: Series, shifts: Mapping[str, float]) -> None:
+def mark_missed(axes: Axes, study: Study, rows_by_label: Series, shifts: Mapping[str, float]) -> None:
     """Mark each row without a run that reached the target with a cross at the top; write the share if only some did."""
-    for label, rows in found.items():
+    for label, rows in rows_by_label.items():
         for row in rows:
             done = row.count("reached", "missed", "diverged", "failed")
             missed = row.choice.failed or (done and not row.epochs)
@@ -98,33 +98,35 @@ def mark_missed(axes: Axes, study: Study, found: Series, shifts: Mapping[str, fl
                               ha="center", color=color(study, row))  # fmt: skip
 
 
-def shifted(found: Series) -> dict[str, float]:
+def shifted(rows_by_label: Series) -> dict[str, float]:
     """A factor for each series, so that their error bars do not overlap."""
-    own = [label for label, rows in found.items() if not rows[0].point.source]
-    places = {label: index - (len(own) - 1) / 2 for index, label in enumerate(own)}
-    return {label: 1.04 ** places.get(rows[0].point.optimizer, 0.0) for label, rows in found.items()} | {
-        label: 1.04**place for label, place in places.items()
+    own_labels = [label for label, rows in rows_by_label.items() if not rows[0].point.source]
+    offsets = {label: index - (len(own_labels) - 1) / 2 for index, label in enumerate(own_labels)}
+    return {label: 1.04 ** offsets.get(rows[0].point.optimizer, 0.0) for label, rows in rows_by_label.items()} | {
+        label: 1.04**offset for label, offset in offsets.items()
     }
 
 
-def legend(study: Study, found: Series, columns: int = 6) -> tuple[list[Line2D], int]:
+def legend(study: Study, rows_by_label: Series, columns: int = 6) -> tuple[list[Line2D], int]:
     """A handle for each series, and the number of columns."""
-    handles = [Line2D([], [], label=label, markersize=5, **looks(study, rows[0])) for label, rows in found.items()]
+    handles = [
+        Line2D([], [], label=label, markersize=5, **looks(study, rows[0])) for label, rows in rows_by_label.items()
+    ]
     # A legend has the width of its longest label in every column.
-    columns = min(columns, 90 // (8 + max(len(label) for label in found)))
+    columns = min(columns, 90 // (8 + max(len(label) for label in rows_by_label)))
     return by_row(handles, columns), columns
 
 
 @style.styled
 def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> Figure | None:
     """Epochs to target against batch with the fits; beside it, the spread between seeds."""
-    found = series(rows)
+    rows_by_label = series(rows)
     if not any(row.epochs for row in rows):
         return None
     figure = style.canvas(3.9)
     left, right = figure.subplots(1, 2, width_ratios=[2.3, 1])
-    shifts = shifted(found)
-    for label, members in found.items():
+    shifts = shifted(rows_by_label)
+    for label, members in rows_by_label.items():
         draw_spread(left, study, members, "epochs_to_target", shifts[label])
         draw_spreads(right, study, [row for row in members if len(row.epochs) > 1], shifts[label])
     spreads = [spread(row.epochs) or 0.0 for row in rows if len(row.epochs) > 1]
@@ -134,14 +136,14 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
     log_values(left)
     limits = left.get_ylim()  # before the bands, which may reach to zero
     for label, fit in fits.items():
-        draw_fit(left, fit, color(study, found[label][0]))
+        draw_fit(left, fit, color(study, rows_by_label[label][0]))
     left.set_ylim(limits)
-    mark_missed(left, study, found, shifts)
+    mark_missed(left, study, rows_by_label, shifts)
     left.set_ylabel("epochs to target")
     right.set_ylim(0, 2.5 * max(spreads, default=0.0) or None)  # intervals of few seeds go beyond
     right.set_title("standard deviation / mean")
     right.set_xticks(right.get_xticks(), right.get_xticklabels(), rotation=45 if len(set(batches)) > 5 else 0)
-    handles, columns = legend(study, found)
+    handles, columns = legend(study, rows_by_label)
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     caption = (
         "Left: mean over the seeds that reached the target, with their standard deviation; dots are runs, hollow means "
@@ -161,12 +163,12 @@ def draw_spreads(axes: Axes, study: Study, rows: Sequence[Row], shift: float) ->
     """Draw the standard deviation over the mean of each row's epochs, with its interval."""
     if not rows:
         return
-    found = [spread(row.epochs) or 0.0 for row in rows]
+    spreads = [spread(row.epochs) or 0.0 for row in rows]
     ends = [spread_interval(row.epochs, row.step) or (0.0, 0.0) for row in rows]
     at = [row.point.batch * shift for row in rows]
     look = looks(study, rows[0])
     axes.vlines(at, *zip(*ends, strict=True), color=look["color"], linewidth=1, alpha=0.4)
-    axes.plot(at, found, **look, markersize=4.5)
+    axes.plot(at, spreads, **look, markersize=4.5)
 
 
 def draw_fit(axes: Axes, fit: EpochFit, color: str) -> None:
@@ -182,23 +184,23 @@ def draw_fit(axes: Axes, fit: EpochFit, color: str) -> None:
 @style.styled
 def samples_and_steps(study: Study, rows: Sequence[Row]) -> Figure | None:
     """Samples and optimizer steps to target against batch."""
-    found = series(rows)
+    rows_by_label = series(rows)
     if not any(row.epochs for row in rows):
         return None
     figure = style.canvas(3.2)
-    shifts = shifted(found)
+    shifts = shifted(rows_by_label)
     for axes, value, name in zip(
         figure.subplots(1, 2), ("samples", "steps"), ("samples to target", "optimizer steps to target"), strict=True
     ):
-        for label, members in found.items():
+        for label, members in rows_by_label.items():
             draw_spread(axes, study, members, value, shifts[label])
         batch_axis(axes, [row.point.batch for row in rows])
         log_values(axes)
         if value == "samples":
             axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: thousands(number)))
         axes.set_ylabel(name)
-        mark_missed(axes, study, found, shifts) if value == "steps" else None
-    handles, columns = legend(study, found)
+        mark_missed(axes, study, rows_by_label, shifts) if value == "steps" else None
+    handles, columns = legend(study, rows_by_label)
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     caption = (
         "Samples are what a run computes, steps what ranks cannot share: a large machine gains as long as steps fall."
@@ -217,14 +219,16 @@ def thousands(value: float) -> str:
 @style.styled
 def time_to_solution(study: Study, rows: Sequence[Row], speed: float, words: str) -> Figure | None:
     """Time to target against ranks for a machine of ``speed`` samples per second and rank."""
-    found = {label: members for label, members in series(rows).items() if any(row.epochs for row in members)}
-    if len({row.ranks for members in found.values() for row in members}) < 2:
+    rows_by_label = {label: members for label, members in series(rows).items() if any(row.epochs for row in members)}
+    if len({row.ranks for members in rows_by_label.values() for row in members}) < 2:
         return None
     figure = style.canvas(3.3)
     axes = figure.subplots()
-    longest = max(machine_time(study, row, speed) for members in found.values() for row in members if row.epochs)
+    longest = max(
+        machine_time(study, row, speed) for members in rows_by_label.values() for row in members if row.epochs
+    )
     unit, factor = ("h", 3600) if longest > 10800 else ("min", 60) if longest > 180 else ("s", 1)
-    for members in found.values():
+    for members in rows_by_label.values():
         known = [row for row in members if row.epochs]
         seconds = [machine_time(study, row, speed) / factor for row in known]
         axes.plot([row.ranks for row in known], seconds, markersize=5, **looks(study, members[0]))
@@ -235,7 +239,7 @@ def time_to_solution(study: Study, rows: Sequence[Row], speed: float, words: str
     batch_axis(axes, [row.ranks for row in rows if row.epochs], "data-parallel ranks (global batch / local batch)")
     log_values(axes)
     axes.set_ylabel(f"time to target ({unit})")
-    handles, columns = legend(study, found)
+    handles, columns = legend(study, rows_by_label)
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     caption = (
         f"Samples to target over ranks x {words}. Thin dashed lines: what it would be if more ranks, and so a larger "

@@ -71,4 +71,4 @@ def compare_presets(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tupl
         return []
     keys = sorted({**old, **new})
     pairs = [(key, old.get(key, "unset"), new.get(key, "unset")) for key in keys]
-    return [each for each in pairs if each[1] != each[2]]
+    return [setting for setting in pairs if setting[1] != setting[2]]

@@ -71,16 +71,16 @@ class Series:
 @cache
 def published_series(application: str) -> tuple[Series, ...]:
     """Every distinct set of points, in order of the versions of the rules; versions with the same points share one."""
-    found: dict[tuple[bool, tuple[Point, ...]], list[str]] = {}
+    rules_by_points: dict[tuple[bool, tuple[Point, ...]], list[str]] = {}
     for rules in RULES:
         for kept in (False, True):
-            found.setdefault((kept, _points(application, rules, kept=kept)), []).append(rules)
-    return tuple(Series(application, tuple(rules), kept, points) for (kept, points), rules in found.items())
+            rules_by_points.setdefault((kept, _points(application, rules, kept=kept)), []).append(rules)
+    return tuple(Series(application, tuple(rules), kept, points) for (kept, points), rules in rules_by_points.items())
 
 
 def latest(application: str, *, kept: bool) -> Series:
     """The series of the newest rules."""
-    return next(each for each in published_series(application) if each.kept == kept and RULES[-1] in each.rules)
+    return next(series for series in published_series(application) if series.kept == kept and RULES[-1] in series.rules)
 
 
 def _points(application: str, rules: str, *, kept: bool) -> tuple[Point, ...]:
@@ -109,12 +109,12 @@ def fit_table() -> str:
         "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for application, title in APPLICATIONS.items():
-        for each in published_series(application):
-            fit = each.fit
+        for series in published_series(application):
+            fit = series.fit
             p = "below 0.0001" if fit.scatter_p < 1e-4 else f"{fit.scatter_p:.2g}"
-            batches = ", ".join(str(point.batch_size) for point in each.points)
+            batches = ", ".join(str(point.batch_size) for point in series.points)
             cells = [
-                title, each.words, batches, str(fit.n), units.interval(fit.e_min, fit.e_min_interval),
+                title, series.words, batches, str(fit.n), units.interval(fit.e_min, fit.e_min_interval),
                 units.interval(fit.b_crit, fit.b_crit_interval), units.percent(fit.spread),
                 units.percent(fit.scatter), p,
             ]  # fmt: skip
@@ -161,11 +161,11 @@ def _draw_panel(axes: Axes, application: str) -> None:
     every, kept = latest(application, kept=False), latest(application, kept=True)
     sizes = [point.batch_size for point in every.points]
     batch = np.geomspace(min(sizes) / 1.25, max(sizes) * 1.25, 200)
-    for each, color, dash, name in (
+    for series, color, dash, name in (
         (every, style.BLUE, "-", "all points"),
         (kept, style.VERMILLION, "--", "kept points"),
     ):
-        fit = each.fit
+        fit = series.fit
         low, high = fit.band(batch)
         axes.fill_between(batch, low, high, color=color, alpha=0.12, linewidth=0, zorder=1)
         axes.plot(batch, fit.predict(batch), color=color, linestyle=dash, zorder=2, label=f"fit of {name}")

@@ -43,14 +43,15 @@ class Rate:
 
 
 def parse_rates(
-    text: str, optimizers: Sequence[str], own: Mapping[str, Rate], rules: Mapping[str, Rule]
+    text: str, optimizers: Sequence[str], preset_rates: Mapping[str, Rate], rules: Mapping[str, Rule]
 ) -> dict[str, Rate]:
     """The rate of every optimizer, from ``--lr``: ``sgd=0.01@64,lamb=0.005@128``.
 
     An entry without ``@BATCH`` takes the batch of the next entry that has one, so ``sgd=0.01,lamb=0.005@64`` gives it
-    once. Optimizers that ``--lr`` does not name get the rate in ``own`` (the preset's optimizer) or in ``BASE_RATES``.
+    once. Optimizers that ``--lr`` does not name get the rate in ``preset_rates`` (the preset's optimizer) or in
+    ``BASE_RATES``.
     """
-    rates = {name: replace(rate, rule=rules[name]) for name, rate in own.items() if name in optimizers}
+    rates = {name: replace(rate, rule=rules[name]) for name, rate in preset_rates.items() if name in optimizers}
     batch: int | None = None
     for entry in reversed([part for part in text.split(",") if part.strip()]):
         name, equals, value = entry.strip().partition("=")
@@ -79,16 +80,16 @@ def parse_rules(text: str, optimizers: Sequence[str]) -> dict[str, Rule]:
             raise InputError(f"--lr-rule: '{rule}' is no rule; {suggest(rule, list(get_args(Rule)))}")
         if equals and name not in optimizers:
             raise InputError(f"--lr-rule: '{name}' is not in --optimizers; {suggest(name, list(optimizers))}")
-        for each in [name] if equals else optimizers:
-            rules[each] = rule  # type: ignore[assignment]
+        for optimizer in [name] if equals else optimizers:
+            rules[optimizer] = rule  # type: ignore[assignment]
     return rules
 
 
 def parse_search(text: str) -> tuple[float, ...]:
     """The multipliers of ``--lr-search``, sorted: ``0.5,1,2``."""
-    found = tuple(sorted({positive("--lr-search", part) for part in text.split(",") if part.strip()})) or (1.0,)
-    check_multiples(found)
-    return found
+    multipliers = tuple(sorted({positive("--lr-search", part) for part in text.split(",") if part.strip()})) or (1.0,)
+    check_multiples(multipliers)
+    return multipliers
 
 
 def check_multiples(multipliers: Sequence[float]) -> None:

@@ -105,7 +105,9 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
         borrow=borrow,
         settings={**file_settings(application, request), **dotted},
         own_settings=settings_by_optimizer(config, optimizers, dotted, parse_own(request.own, optimizers)),
-        recipes={each.source: recipe(application, each.source) for each in borrow if each.from_batch is None},
+        recipes={
+            borrowed.source: recipe(application, borrowed.source) for borrowed in borrow if borrowed.from_batch is None
+        },
         samples_per_s_per_rank=request.samples_per_s_per_rank,
         parallel_efficiency=request.parallel_efficiency,
         preset_values=preset_values(application, request.preset),
@@ -126,10 +128,10 @@ def beside_the_recipe(settings: Mapping[str, str]) -> dict[str, str]:
 
 def words(text: str) -> list[str]:
     """The entries of a comma-separated list. Raises ``InputError`` if there is none."""
-    found = [part.strip() for part in text.split(",") if part.strip()]
-    if not found:
+    entries = [part.strip() for part in text.split(",") if part.strip()]
+    if not entries:
         raise InputError("an option that takes a comma-separated list got an empty one; see --help")
-    return found
+    return entries
 
 
 def names(option: str, text: str, known: Sequence[str]) -> Any:
@@ -142,23 +144,23 @@ def names(option: str, text: str, known: Sequence[str]) -> Any:
 
 def parse_optimizers(text: str, batches: Sequence[int]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
     """The optimizers, and the batches of those that do not have all: ``sgd,lars,larc@32,larc@128``."""
-    found: dict[str, set[int]] = {}
+    batches_by_name: dict[str, set[int]] = {}
     everywhere = set()
     for entry in words(text):
         name, at, batch = entry.partition("@")
         names("--optimizers", name, optimizer_names())
-        found.setdefault(name, set())
+        batches_by_name.setdefault(name, set())
         if not at:
             everywhere.add(name)
         elif (number := positive_int("--optimizers", batch)) in batches:
-            found[name].add(number)
+            batches_by_name[name].add(number)
         else:
             raise InputError(f"--optimizers: '{entry}' has a batch that is not in --batch-sizes; add it there")
-    only = {name: tuple(sorted(of_name)) for name, of_name in found.items() if name not in everywhere}
-    for each in batches:
-        if not everywhere and not any(each in of_name for of_name in only.values()):
-            raise InputError(f"--batch-sizes: {each} has no optimizer; leave it out, or name one without @BATCH")
-    return tuple(found), only
+    only = {name: tuple(sorted(of_name)) for name, of_name in batches_by_name.items() if name not in everywhere}
+    for batch_size in batches:
+        if not everywhere and not any(batch_size in of_name for of_name in only.values()):
+            raise InputError(f"--batch-sizes: {batch_size} has no optimizer; leave it out, or name one without @BATCH")
+    return tuple(batches_by_name), only
 
 
 def search_effort(request: Request, multiples: Sequence[float], before: Study | None) -> tuple[int, int]:
@@ -199,18 +201,23 @@ def file_settings(application: Application, request: Request) -> dict[str, str]:
 
 
 def settings_by_optimizer(
-    config: RunConfig, optimizers: Sequence[str], dotted: Mapping[str, str], own: Mapping[str, Mapping[str, str]]
+    config: RunConfig,
+    optimizers: Sequence[str],
+    dotted: Mapping[str, str],
+    with_settings: Mapping[str, Mapping[str, str]],
 ) -> dict[str, dict[str, str]]:
     """The settings specific to each optimizer; what the preset sets for its own optimizer is unset for others."""
     preset = [f"optim.{name}" for name in own_settings(config.optim) if getattr(config.optim, name) is not None]
     unset = {key: "null" for key in preset if key not in dotted}
-    found = {name: {**({} if name == config.optim.name else unset), **own.get(name, {})} for name in optimizers}
-    return {name: settings for name, settings in found.items() if settings}
+    settings_by_name = {
+        name: {**({} if name == config.optim.name else unset), **with_settings.get(name, {})} for name in optimizers
+    }
+    return {name: settings for name, settings in settings_by_name.items() if settings}
 
 
 def parse_own(entries: Sequence[str], optimizers: Sequence[str]) -> dict[str, dict[str, str]]:
     """Settings of one optimizer's runs, from ``lars:optim.weight_decay=0.0001``."""
-    own: dict[str, dict[str, str]] = {}
+    settings_by_name: dict[str, dict[str, str]] = {}
     for entry in entries:
         setting, equals, value = entry.partition("=")
         name, colon, key = setting.partition(":")
@@ -219,13 +226,13 @@ def parse_own(entries: Sequence[str], optimizers: Sequence[str]) -> dict[str, di
         if name not in optimizers:
             raise InputError(f"--with: '{name}' is not in --optimizers; {suggest(name, list(optimizers))}")
         refuse_taken(key, f"--with {entry}")
-        own.setdefault(name, {})[key] = value
-    return own
+        settings_by_name.setdefault(name, {})[key] = value
+    return settings_by_name
 
 
 def parse_borrow(text: str, batches: Sequence[int], application: Application) -> tuple[Borrow, ...]:
     """Recipes used at batches for which they were not made, from ``32:512,node:512``."""
-    found = []
+    borrows = []
     for entry in (part.strip() for part in text.split(",") if part.strip()):
         source, colon, batch = entry.rpartition(":")
         if not colon or not source:
@@ -238,8 +245,8 @@ def parse_borrow(text: str, batches: Sequence[int], application: Application) ->
         if borrow.from_batch is None and source not in application.presets():
             hint = suggest(source, list(application.presets()))
             raise InputError(f"--borrow: '{source}' is neither a batch nor a preset of {application.name}; {hint}")
-        found.append(borrow)
-    return tuple(dict.fromkeys(found))
+        borrows.append(borrow)
+    return tuple(dict.fromkeys(borrows))
 
 
 def recipe(application: Application, preset: str) -> dict[str, str]:

@@ -77,8 +77,8 @@ class Row:
     @property
     def distinct(self) -> list[tuple[PlannedRun, RunStatus]]:
         """The runs; those that trained alike count once."""
-        own = {run.name for run, _ in self.runs}
-        return [(run, state) for run, state in self.runs if self.copies.get(run.name) not in own]
+        names = {run.name for run, _ in self.runs}
+        return [(run, state) for run, state in self.runs if self.copies.get(run.name) not in names]
 
     def count(self, *statuses: str) -> int:
         """Number of runs with one of these statuses."""
@@ -92,7 +92,7 @@ class Row:
     @property
     def summaries(self) -> list[Summary]:
         """The summaries of the runs that reached the target."""
-        return [each.summary for _, each in self.distinct if each.status == "reached" and each.summary is not None]
+        return [state.summary for _, state in self.distinct if state.status == "reached" and state.summary is not None]
 
     def values(self, name: str) -> list[float]:
         """The number ``name`` of each of ``summaries``."""
@@ -115,8 +115,8 @@ class Row:
         A run that diverged would not have met the target in all the epochs that it was allowed: an early divergence is
         no weaker evidence than a miss. A run that failed shows nothing.
         """
-        found = (self.epoch_run(state) for _, state in self.distinct)
-        return [run for run in found if run is not None]
+        epoch_runs = (self.epoch_run(state) for _, state in self.distinct)
+        return [run for run in epoch_runs if run is not None]
 
     def epoch_run(self, state: RunStatus) -> EpochRun | None:
         """What one run says about the epochs to the target; ``None`` if it says nothing."""
@@ -149,16 +149,16 @@ class Row:
 
 def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Rows grouped by optimizer and placement; borrowed recipes are separate series."""
-    found: dict[str, list[Row]] = {}
+    rows_by_label: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.label, []).append(row)
-    return found
+        rows_by_label.setdefault(row.label, []).append(row)
+    return rows_by_label
 
 
 def series_to_fit(rows: Sequence[Row]) -> dict[str, tuple[list[Row], int]]:
     """Rows of each series, and at how many of them runs reached the target; borrowed recipes are no observations."""
-    own = series([row for row in rows if not row.point.source])
-    return {label: (members, sum(bool(row.epochs) for row in members)) for label, members in own.items()}
+    rows_by_label = series([row for row in rows if not row.point.source])
+    return {label: (members, sum(bool(row.epochs) for row in members)) for label, members in rows_by_label.items()}
 
 
 def runs_needed(values: list[float], step: float) -> int | None:
@@ -166,25 +166,25 @@ def runs_needed(values: list[float], step: float) -> int | None:
 
     ``None`` if the spread is not known: for one run, or if rounding to evaluations hides it.
     """
-    found = resolved_spread(values, step)
-    return None if found is None else max(1, math.ceil((found / CLOSE) ** 2))
+    spread = resolved_spread(values, step)
+    return None if spread is None else max(1, math.ceil((spread / CLOSE) ** 2))
 
 
 def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
     """All rows of the study, with the current status of its runs."""
-    found, train, searching = [], train_settings(study), all_searches(study, statuses)
+    rows, train, searching = [], train_settings(study), all_searches(study, statuses)
     longest = (train.max_epochs, train.max_steps)
     for point in points(study):
-        own = row_search(study, point, searching)
-        chosen, tried = own.choice, [trial_run(point, trial) for trial in own.trials]
+        point_search = row_search(study, point, searching)
+        chosen, tried = point_search.choice, [trial_run(point, trial) for trial in point_search.trials]
         search = [(run, status_of(run, statuses)) for run in tried]
         runs = [(run, status_of(run, statuses)) for run in runs_of_seeds(study, point, chosen)]
         ranks, _ = geometry(study, point)
         edge = searches(study, point) and searching[point.optimizer].at_edge(point)
         value = None if chosen.multiplier is None else rate(study, point, chosen.multiplier)
         words = rate_words(study, point, chosen)
-        found.append(Row(point, chosen, value, runs, search, words, edge, ranks, train.evaluations_per_epoch, *longest))
-    return found
+        rows.append(Row(point, chosen, value, runs, search, words, edge, ranks, train.evaluations_per_epoch, *longest))
+    return rows
 
 
 def train_settings(study: Study) -> TrainConfig:
@@ -249,12 +249,12 @@ def read_curves(folder: StudyFolder, rows: list[Row]) -> dict[str, Run]:
 
     from hpcbench.results.records import Run
 
-    found = {}
+    curves = {}
     for row in rows:
         for run, state in (*row.runs, *row.search):
             place = RunFolder(folder.run(run.name))
             if state.summary is not None and place.epochs.exists():
                 epochs = place.read_epochs()
                 if not epochs.empty:
-                    found[run.name] = Run(place, state.summary, epochs, pd.DataFrame())
-    return found
+                    curves[run.name] = Run(place, state.summary, epochs, pd.DataFrame())
+    return curves

@@ -63,17 +63,17 @@ def find_devices(environ: Mapping[str, str] = os.environ) -> Devices:
     """The accelerators of this machine that torch finds."""
     import torch
 
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if found is None:
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is None:
         return Devices()
-    kind = "rocm" if torch.version.hip else found.type
+    kind = "rocm" if torch.version.hip else accelerator.type
     return named_devices(kind, torch.accelerator.device_count(), environ)
 
 
 def named_devices(kind: str, count: int, environ: Mapping[str, str]) -> Devices:
     """``count`` accelerators by the names that the environment has for them, otherwise by their numbers."""
     variables = VISIBLE.get(kind, ("",))
-    variable = next((each for each in variables if environ.get(each)), variables[-1])
+    variable = next((name for name in variables if environ.get(name)), variables[-1])
     listed = tuple(name.strip() for name in environ.get(variable, "").split(",") if name.strip())
     return Devices(variable, listed[:count] if len(listed) >= count else tuple(map(str, range(count))))
 
@@ -93,10 +93,10 @@ def local_slots(runs: int | None, processes: int, devices: Devices, most: int = 
                 f"{len(devices.ids)}; lower parallel.spatial, or set --parallel.accelerator cpu"
             )
         if runs is not None and runs > fits:
-            each = "one" if processes == 1 else str(processes)
+            per_run = "one" if processes == 1 else str(processes)
             raise InputError(
                 f"--jobs ({runs}) is more than the {fits} runs that the {len(devices.ids)} accelerators of this "
-                f"machine allow, {each} per run; lower it, or set --parallel.accelerator cpu"
+                f"machine allow, {per_run} per run; lower it, or set --parallel.accelerator cpu"
             )
         runs = min(fits, most) if runs is None else runs
     elif runs is None:
@@ -110,9 +110,9 @@ def equal_slots(runs: int, processes: int, blocks: Sequence[Sequence[int]], devi
     threads = max(1, usable_cores(blocks) // (runs * processes))
     slots = []
     for number in range(runs):
-        own = blocks[number * share : (number + 1) * share]
+        run_blocks = blocks[number * share : (number + 1) * share]
         visible = {devices.variable: ",".join(devices.ids[number * gpus : (number + 1) * gpus])}
-        slots.append(Slot(threads, tuple(core for block in own for core in block), visible if gpus else {}))
+        slots.append(Slot(threads, tuple(core for block in run_blocks for core in block), visible if gpus else {}))
     return slots
 
 
@@ -123,11 +123,11 @@ def usable_cores(blocks: Sequence[Sequence[int]]) -> int:
 
 def physical_cores(root: Path = CORES) -> list[tuple[int, ...]]:
     """The processors that this process may use, grouped by physical core."""
-    found: dict[str, list[int]] = {}
+    processors_by_core: dict[str, list[int]] = {}
     for number in cores_allowed():
         try:
             siblings = (root / f"cpu{number}" / "topology" / "thread_siblings_list").read_text(encoding="utf-8").strip()
         except OSError:
             siblings = str(number)
-        found.setdefault(siblings, []).append(number)
-    return [tuple(each) for each in found.values()]
+        processors_by_core.setdefault(siblings, []).append(number)
+    return [tuple(processors) for processors in processors_by_core.values()]

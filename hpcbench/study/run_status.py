@@ -103,13 +103,13 @@ def run_statuses(jobs: Mapping[Path, JobHandle | None]) -> dict[Path, RunStatus]
     Each scheduler is queried once, for the jobs of runs whose folders do not tell. A job's folder is the run's own, or
     that of several runs (``hpcbench.batch.packed_runs``).
     """
-    found = {path: read_run_status(path) for path in jobs}
-    asked = {path: job for path, job in jobs.items() if job is not None and needs_answer(found[path], job, path)}
+    statuses = {path: read_run_status(path) for path in jobs}
+    asked = {path: job for path, job in jobs.items() if job is not None and needs_answer(statuses[path], job, path)}
     handles = {job.folder: job for job in asked.values()}
     answers = dict(zip(handles, job_statuses(list(handles.values())), strict=True))
     for path, job in asked.items():
-        found[path] = judged(path, job, answers[job.folder])
-    return {path: replace(state, job=jobs[path]) for path, state in found.items()}
+        statuses[path] = judged(path, job, answers[job.folder])
+    return {path: replace(state, job=jobs[path]) for path, state in statuses.items()}
 
 
 def needs_answer(state: RunStatus, job: JobHandle, path: Path) -> bool:
@@ -159,7 +159,7 @@ def why(path: Path, answer: JobStatus) -> str:
 def counted_by_status(states: Sequence[RunStatus]) -> dict[str, int]:
     """How many runs have which status, in the order of a run's life; statuses without a run are left out."""
     order: tuple[Status, ...] = (*DONE, "diverged", "running", "waiting", "unknown", "interrupted", "failed")
-    counts = {status: sum(each.status == status for each in states) for status in order}
+    counts = {status: sum(state.status == status for state in states) for status in order}
     return {status: count for status, count in counts.items() if count}
 
 

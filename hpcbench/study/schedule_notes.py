@@ -26,9 +26,9 @@ def schedule_notes(study: Study) -> list[str]:
     return notes
 
 
-def config_of(study: Study, own: Mapping[str, str]) -> RunConfig:
+def config_of(study: Study, further_settings: Mapping[str, str]) -> RunConfig:
     """Schedule and length of runs with these settings in addition to the study's."""
-    given = {**study.settings, **own}
+    given = {**study.settings, **further_settings}
     settings = {key: value for key, value in given.items() if key.startswith("schedule.") or key == "train.max_epochs"}
     return study_config(study, settings)
 

@@ -44,13 +44,13 @@ def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
 
 def effort(study: Study, rows: Sequence[Row]) -> list[str]:
     """For every optimizer, how many runs its search took, and between which multiples: ``lars 24 at 0.5 to 8``."""
-    found = []
+    efforts = []
     for name in study.optimizers:
         runs = [run for row in rows if row.point.optimizer == name for run, _ in row.search]
         multipliers = sorted({run.multiplier for run in runs})
         if multipliers:
-            found.append(f"{name} {len(runs)} at {multipliers[0]:g} to {multipliers[-1]:g}")
-    return found
+            efforts.append(f"{name} {len(runs)} at {multipliers[0]:g} to {multipliers[-1]:g}")
+    return efforts
 
 
 def rates_tried(study: Study, point: Point, window: Sequence[float]) -> str:

@@ -55,8 +55,8 @@ def resolved_spread(values: Sequence[float], step: float) -> float | None:
 
     Values that coincide after rounding do not show that there is no spread.
     """
-    found = spread(values)
-    return None if found is None or found < _rounding(values, step) else found
+    seed_spread = spread(values)
+    return None if seed_spread is None or seed_spread < _rounding(values, step) else seed_spread
 
 
 def spread_interval(values: Sequence[float], step: float) -> Interval | None:
@@ -99,7 +99,7 @@ def spread_trend(rows: Sequence[tuple[int, Sequence[float]]], step: float) -> Sp
     low, high = (slope - float(np.quantile(chance, part)) for part in ((1 + CONFIDENCE) / 2, (1 - CONFIDENCE) / 2))
     more, fewer = (chance >= slope).sum(), (chance <= slope).sum()
     p = min(1.0, 2 * (1 + float(min(more, fewer))) / (1 + SIMULATED))
-    ratio, *ends = (math.exp(each * span / 2) for each in (slope, low, high))
+    ratio, *ends = (math.exp(steepness * span / 2) for steepness in (slope, low, high))
     return SpreadTrend(ratio, (ends[0], ends[1]), p, known[0][0], known[-1][0])
 
 
@@ -117,8 +117,8 @@ def _slope(sizes: Floats, log_variances: Floats, weights: Floats) -> Floats:
 def _drawn_variances(means: Floats, counts: npt.NDArray[np.int64], spread: float, step: float) -> Floats:
     """Variances of log epochs in simulated studies, an array of (studies, batches)."""
     random = np.random.default_rng(len(means))
-    found = np.empty((SIMULATED, len(means)))
+    variances = np.empty((SIMULATED, len(means)))
     for place, (mean, count) in enumerate(zip(means, counts, strict=True)):
         epochs = mean * np.exp(random.normal(-(spread**2) / 2, spread, (SIMULATED, count)))
-        found[:, place] = np.var(np.log(np.ceil(np.maximum(epochs, step) / step) * step), axis=1, ddof=1)
-    return found
+        variances[:, place] = np.var(np.log(np.ceil(np.maximum(epochs, step) / step) * step), axis=1, ddof=1)
+    return variances

@@ -38,7 +38,7 @@ def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
     Two series are compared over the batch sizes at which both have runs of their own, and, of several, also
     at the largest if its seeds could show a difference.
     """
-    found = []
+    compared = []
     for first, second in pairs(rows):
         shared = sorted({row.point.batch for row in first} & {row.point.batch for row in second})
         strata = {batch: stratum(row_at(first, batch), row_at(second, batch)) for batch in shared}
@@ -46,28 +46,28 @@ def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
         alike = [batch for batch in shared if same(row_at(first, batch), row_at(second, batch))]
         names = first[0].label, second[0].label
         if whole:
-            found.append(SeriesComparison(*names, tuple(whole), compare([strata[batch] for batch in whole])))
+            compared.append(SeriesComparison(*names, tuple(whole), compare([strata[batch] for batch in whole])))
             largest = compare([strata[whole[-1]]])
             if len(whole) > 1 and largest is not None and math.isfinite(largest.detectable):
-                found.append(SeriesComparison(*names, tuple(whole[-1:]), largest))
+                compared.append(SeriesComparison(*names, tuple(whole[-1:]), largest))
         if alike:
-            found.append(SeriesComparison(*names, tuple(alike), None))
-    adjusted = iter(holm([each.comparison for each in found if each.comparison is not None]))
-    return [each if each.comparison is None else replace(each, comparison=next(adjusted)) for each in found]
+            compared.append(SeriesComparison(*names, tuple(alike), None))
+    adjusted = iter(holm([pair.comparison for pair in compared if pair.comparison is not None]))
+    return [pair if pair.comparison is None else replace(pair, comparison=next(adjusted)) for pair in compared]
 
 
 def pairs(rows: Sequence[Row]) -> list[tuple[list[Row], list[Row]]]:
     """The pairs of series to compare: they differ in the optimizer, or in the placement, or one borrows its rate."""
-    found = []
+    to_compare = []
     for first, second in combinations(series(rows).values(), 2):
         one, other = first[0].point, second[0].point
         alike = one.optimizer == other.optimizer, one.placement == other.placement
         if one.source or other.source:
             if all(alike) and not (one.source and other.source):
-                found.append((first, second) if one.source else (second, first))
+                to_compare.append((first, second) if one.source else (second, first))
         elif any(alike):
-            found.append((first, second))
-    return found
+            to_compare.append((first, second))
+    return to_compare
 
 
 def row_at(rows: Sequence[Row], batch: int) -> Row:
@@ -83,8 +83,10 @@ def stratum(first: Row, second: Row) -> Stratum:
 
 def left_over(row: Row, shared: set[str]) -> list[EpochRun]:
     """What the runs of a row say about the epochs to the target, without those whose trajectory is in ``shared``."""
-    found = (row.epoch_run(state) for run, state in row.distinct if row.copies.get(run.name, run.name) not in shared)
-    return [each for each in found if each is not None]
+    epoch_runs = (
+        row.epoch_run(state) for run, state in row.distinct if row.copies.get(run.name, run.name) not in shared
+    )
+    return [run for run in epoch_runs if run is not None]
 
 
 def common(first: Row, second: Row) -> set[str]:
@@ -98,24 +100,24 @@ def same(first: Row, second: Row) -> bool:
     return bool(first.runs) and len(common(first, second)) == len({run.name for run, _ in first.distinct})
 
 
-def ratio_words(found: Comparison) -> str:
+def ratio_words(comparison: Comparison) -> str:
     """The ratio with its interval: ``0.62 (0.55 to 0.71)``; the text says which ends the runs leave open."""
-    low, high = found.interval
-    value = units.significant(found.ratio)
+    low, high = comparison.interval
+    value = units.significant(comparison.ratio)
     if low == 0 and math.isinf(high):
         return f"{value} (open)"
     if low == 0:
         return f"{value} (up to {units.significant(high)})"
     if math.isinf(high):
         return f"{value} (at least {units.significant(low)})"
-    return units.interval(found.ratio, found.interval)
+    return units.interval(comparison.ratio, comparison.interval)
 
 
-def detectable_words(found: Comparison) -> str:
+def detectable_words(comparison: Comparison) -> str:
     """The ratios that could have been seen with this many seeds."""
-    if not math.isfinite(found.detectable):
+    if not math.isfinite(comparison.detectable):
         return "too few seeds"
-    return f"{units.significant(found.detectable)} or {units.significant(1 / found.detectable)}"
+    return f"{units.significant(comparison.detectable)} or {units.significant(1 / comparison.detectable)}"
 
 
 def p_words(p: float) -> str:
@@ -123,24 +125,24 @@ def p_words(p: float) -> str:
     return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
-def verdict(each: SeriesComparison) -> str:
+def verdict(pair: SeriesComparison) -> str:
     """A comparison as a sentence."""
-    found = each.comparison
-    if found is None:
-        return f"{each.first} and {each.second} are the same runs at {each.where}: nothing is compared there."
-    if found.differs:
-        fewer, more = (each.first, each.second) if found.ratio < 1 else (each.second, each.first)
-        way = found if found.ratio >= 1 else found.inverted()
+    comparison = pair.comparison
+    if comparison is None:
+        return f"{pair.first} and {pair.second} are the same runs at {pair.where}: nothing is compared there."
+    if comparison.differs:
+        fewer, more = (pair.first, pair.second) if comparison.ratio < 1 else (pair.second, pair.first)
+        way = comparison if comparison.ratio >= 1 else comparison.inverted()
         return (
-            f"{fewer} needs fewer epochs than {more} at {each.where}: {more} takes {ratio_words(way)} times as many "
-            f"(p {p_words(found.p)})."
+            f"{fewer} needs fewer epochs than {more} at {pair.where}: {more} takes {ratio_words(way)} times as many "
+            f"(p {p_words(comparison.p)})."
         )
-    if not math.isfinite(found.detectable):
-        return f"{each.first} and {each.second} at {each.where}: too few seeds to see any difference."
+    if not math.isfinite(comparison.detectable):
+        return f"{pair.first} and {pair.second} at {pair.where}: too few seeds to see any difference."
     return (
-        f"{each.first} and {each.second} can't be told apart at {each.where} (ratio {ratio_words(found)}, "
-        f"p {p_words(found.p)}); a ratio of {units.significant(found.detectable)} would have been seen in four of "
-        "five such studies."
+        f"{pair.first} and {pair.second} can't be told apart at {pair.where} (ratio {ratio_words(comparison)}, "
+        f"p {p_words(comparison.p)}); a ratio of {units.significant(comparison.detectable)} would have been seen in "
+        "four of five such studies."
     )
 
 
@@ -148,12 +150,12 @@ def comparison_cells(compared: Sequence[SeriesComparison]) -> list[dict[str, str
     """A line of a table for every comparison."""
     return [
         {
-            "series": f"{each.first} over {each.second}", "where": each.where,
-            "ratio": "the same runs" if each.comparison is None else ratio_words(each.comparison),
-            "p": units.MISSING if each.comparison is None else p_words(each.comparison.p),
-            "detectable": units.MISSING if each.comparison is None else detectable_words(each.comparison),
+            "series": f"{pair.first} over {pair.second}", "where": pair.where,
+            "ratio": "the same runs" if pair.comparison is None else ratio_words(pair.comparison),
+            "p": units.MISSING if pair.comparison is None else p_words(pair.comparison.p),
+            "detectable": units.MISSING if pair.comparison is None else detectable_words(pair.comparison),
         }
-        for each in compared
+        for pair in compared
     ]  # fmt: skip
 
 
@@ -162,7 +164,7 @@ def comparison_lines(compared: Sequence[SeriesComparison]) -> list[str]:
     cells = comparison_cells(compared)
     if not cells:
         return []
-    lines = [[each[name] for name in ("series", "where", "ratio", "p", "detectable")] for each in cells]
+    lines = [[texts[name] for name in ("series", "where", "ratio", "p", "detectable")] for texts in cells]
     return [
         "",
         "Ratio of epochs with its 95 % interval, the p-value of no difference (Holm's, for all lines",

@@ -37,23 +37,23 @@ def study_statuses(
             jobs[path] = read_job(path) if (path / RECORD).exists() else packed.get(name)
         except InputError as error:
             damaged[name] = RunStatus("failed", str(error))
-    found = run_statuses(jobs)
-    return {name: damaged.get(name) or found[folder.run(name)] for name in names}
+    statuses = run_statuses(jobs)
+    return {name: damaged.get(name) or statuses[folder.run(name)] for name in names}
 
 
 def packing_jobs(folder: StudyFolder, damaged: list[DataError] | None = None) -> dict[str, JobHandle]:
     """The newest packed job of each run that is in one; see ``study_statuses`` for damaged records."""
-    found: dict[str, JobHandle] = {}
+    jobs_by_run: dict[str, JobHandle] = {}
     for path in job_folders(folder):
         try:
             packed = packed_runs(path, RECORD)
             if packed is not None:
-                found |= dict.fromkeys(packed.words, read_job(path))
+                jobs_by_run |= dict.fromkeys(packed.words, read_job(path))
         except DataError as error:
             if damaged is None:
                 raise
             damaged.append(error)
-    return found
+    return jobs_by_run
 
 
 def job_folders(folder: StudyFolder) -> list[Path]:
@@ -94,8 +94,8 @@ def cancel_jobs(folder: StudyFolder, names: Sequence[str]) -> int:
     jobs: dict[Path, tuple[JobHandle, str]] = {}
     for name, state in study_statuses(folder, names, damaged).items():
         if state.job is not None and (state.under_way or state.claimed):
-            own = state.job.folder == folder.run(name)
-            jobs.setdefault(state.job.folder, (state.job, name if own else f"jobs/{state.job.folder.name}"))
+            in_run_folder = state.job.folder == folder.run(name)
+            jobs.setdefault(state.job.folder, (state.job, name if in_run_folder else f"jobs/{state.job.folder.name}"))
     for error in damaged:
         say(str(error))
     refused = len(damaged)

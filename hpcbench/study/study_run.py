@@ -35,8 +35,8 @@ class StudyRun:
 
     def arguments(self, run_dir: Path, threads: int) -> list[str]:
         """The words after ``hpcbench`` that begin the run; its settings may set another number of threads."""
-        own = [] if "parallel.threads" in self.settings else [f"--parallel.threads={threads}"]
-        return ["train", *self.words, *own, "--run-dir", str(run_dir)]
+        thread_words = [] if "parallel.threads" in self.settings else [f"--parallel.threads={threads}"]
+        return ["train", *self.words, *thread_words, "--run-dir", str(run_dir)]
 
     def resuming(self, run_dir: Path) -> list[str]:
         """The words that continue the run in ``run_dir``, which holds the run's settings."""

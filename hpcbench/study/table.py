@@ -37,16 +37,17 @@ RIGHT = ("batch", "ranks", "rate", "search", "seeds", "left", "epochs", "sd/mean
 def plan_table(study: Study, statuses: Mapping[str, RunStatus]) -> str:
     """What will run: a line per row with its rates and how many runs are left."""
     sharded = study.placements != ("replicate",)
-    rows, found = [], all_searches(study, statuses)
+    rows, searches_by_optimizer = [], all_searches(study, statuses)
     for point, count in left(study, statuses):
         ranks, local = geometry(study, point)
-        own = row_search(study, point, found)
-        chosen = own.choice.multiplier
+        search = row_search(study, point, searches_by_optimizer)
+        chosen = search.choice.multiplier
         rates = "to be chosen" if chosen is None else units.significant(rate(study, point, chosen))
         if searches(study, point) and chosen is None:
-            rates = rates_tried(study, point, found[point.optimizer].window)
+            rates = rates_tried(study, point, searches_by_optimizer[point.optimizer].window)
         cells = [f"{point.batch:,}", f"{ranks:,} x {local}", point.optimizer, point.placement]
-        cells += [point.source or "-", rates, str(len(own.trials) + own.later or "-"), str(study.seeds), str(count)]
+        cells += [point.source or "-", rates, str(len(search.trials) + search.later or "-")]
+        cells += [str(study.seeds), str(count)]
         rows.append(cells)
     headers = ["batch", "ranks", "optimizer", "placement", "borrowed", "rate", "search", "seeds", "left"]
     drop = {name for name, shown in (("placement", sharded), ("borrowed", bool(study.borrow))) if not shown}
@@ -83,8 +84,8 @@ def mean(values: Sequence[float]) -> float | None:
 
 def ratio(values: list[float]) -> str:
     """Standard deviation over mean, as in a table."""
-    found = spread(values)
-    return units.MISSING if found is None else f"{found:.3f}"
+    seed_spread = spread(values)
+    return units.MISSING if seed_spread is None else f"{seed_spread:.3f}"
 
 
 def short(seconds: float | None) -> str:
@@ -98,28 +99,30 @@ def short(seconds: float | None) -> str:
 def notes(study: Study, rows: Sequence[Row]) -> list[str]:
     """What a reader must know in addition to the table: rule, search and budget of the rates, and lower bounds."""
     same = {rate.words() for rate in study.rates.values()}
-    each = "; ".join(f"{name} {rate.words()}" for name, rate in study.rates.items())
-    found = [f"Rates by rule: {each}." if len(same) > 1 or len(study.rates) > 1 else f"Rate by rule: {each}."]
-    found += search_notes(study, rows)
+    rates = "; ".join(f"{name} {rate.words()}" for name, rate in study.rates.items())
+    sentences = [f"Rates by rule: {rates}." if len(same) > 1 or len(study.rates) > 1 else f"Rate by rule: {rates}."]
+    sentences += search_notes(study, rows)
     if any(row.at_edge for row in rows):
-        found.append("* the best rate is at the edge of the search, so a better one may lie outside it.")
+        sentences.append("* the best rate is at the edge of the search, so a better one may lie outside it.")
     if any(row.epochs and not row.all_reached for row in rows):
-        found.append(
+        sentences.append(
             "Where some runs missed the target, means are of those that reached it: too good. Fits count all runs."
         )
-    found.append(
+    sentences.append(
         "sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %, unless epochs are "
         "apart by less than their rounding to evaluations."
     )
-    found += early_notes(rows) + copy_notes(rows) + no_fit_notes(rows)
+    sentences += early_notes(rows) + copy_notes(rows) + no_fit_notes(rows)
     if any(row.point.placement != "replicate" for row in rows):
-        found.append(f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch.")
+        sentences.append(
+            f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch."
+        )
     if any(row.left for row in rows):
-        found.append("+1: so many runs of the row are still to be made.")
-    found += schedule_notes(study)
+        sentences.append("+1: so many runs of the row are still to be made.")
+    sentences += schedule_notes(study)
     if study.borrow:
-        found.append("Borrowed: the rate chosen at that batch, or that preset's optimizer and schedule, unchanged.")
-    return found
+        sentences.append("Borrowed: the rate chosen at that batch, or that preset's optimizer and schedule, unchanged.")
+    return sentences
 
 
 def early_notes(rows: Sequence[Row]) -> list[str]:
@@ -136,14 +139,14 @@ def early_notes(rows: Sequence[Row]) -> list[str]:
 
 def no_fit_notes(rows: Sequence[Row]) -> list[str]:
     """Which series have no fit, and why."""
-    found = [
+    unfitted = [
         f"{label} ({units.counted(reached, 'batch', 'batches')})"
         for label, (_, reached) in series_to_fit(rows).items()
         if reached < LEAST_BATCHES
     ]
-    if not found:
+    if not unfitted:
         return []
-    return [f"No fit for {', '.join(found)}: it takes {LEAST_BATCHES} batches at which runs reached the target."]
+    return [f"No fit for {', '.join(unfitted)}: it takes {LEAST_BATCHES} batches at which runs reached the target."]
 
 
 def copy_notes(rows: Sequence[Row]) -> list[str]:
@@ -161,8 +164,8 @@ def copy_notes(rows: Sequence[Row]) -> list[str]:
 
 def failures(study: Study, statuses: Mapping[str, RunStatus]) -> list[tuple[str, str, str]]:
     """Every run that is done and did not reach the target: name, status, reason."""
-    found = [(run.name, statuses.get(run.name, RunStatus("absent"))) for run in all_runs(study, statuses)]
-    return [(name, each.status, each.reason) for name, each in found if each.final and each.status != "reached"]
+    states = [(run.name, statuses.get(run.name, RunStatus("absent"))) for run in all_runs(study, statuses)]
+    return [(name, state.status, state.reason) for name, state in states if state.final and state.status != "reached"]
 
 
 def counts(study: Study, statuses: Mapping[str, RunStatus]) -> Counter[str]:
@@ -193,5 +196,5 @@ def size(study: Study) -> str:
 
 def _table(headers: list[str], rows: list[list[str]], drop: set[str]) -> str:
     keep = [index for index, name in enumerate(headers) if name not in drop]
-    kept = [[row[index] for index in keep] for row in rows]
-    return table([headers[index] for index in keep], kept, right=RIGHT)
+    kept_rows = [[row[index] for index in keep] for row in rows]
+    return table([headers[index] for index in keep], kept_rows, right=RIGHT)

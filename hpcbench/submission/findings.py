@@ -38,42 +38,44 @@ class Finding:
 
 def find_faults(named: Sequence[NamedEntry], folder: Path, ruleset: str) -> list[Finding]:
     """What is missing from the entries whose tree is in ``folder``, and notes on them."""
-    found: list[Finding] = []
-    timed = {each.entry.benchmark for each in named if each.entry.mode == "strong"}
-    for each in named:
+    findings: list[Finding] = []
+    timed = {named_entry.entry.benchmark for named_entry in named if named_entry.entry.mode == "strong"}
+    for named_entry in named:
         for part in (count, quality, seeds, convergence, machines, power):
-            found += part(each, ruleset)
-        found += logs(each, folder, ruleset)
-        if each.entry.mode == "weak" and each.entry.benchmark not in timed:
-            remedy = f"add {each.entry.needed} runs of {each.entry.benchmark} for time to train"
-            found.append(Finding(each.words, "throughput is submitted together with time to train alone", remedy))
+            findings += part(named_entry, ruleset)
+        findings += logs(named_entry, folder, ruleset)
+        if named_entry.entry.mode == "weak" and named_entry.entry.benchmark not in timed:
+            remedy = f"add {named_entry.entry.needed} runs of {named_entry.entry.benchmark} for time to train"
+            findings.append(
+                Finding(named_entry.words, "throughput is submitted together with time to train alone", remedy)
+            )
     remedy = "fill them in the file that --write-facts makes, and give it with --facts"
-    for system, each in {each.system: each for each in named}.items():
-        if empty := [key for key in blanks(each.description) if not key.endswith("_notes")]:
-            found.append(Finding(f"systems/{system}.json", f"blank: {', '.join(empty)}", remedy, note=True))
-    return found
+    for system, described in {named_entry.system: named_entry for named_entry in named}.items():
+        if empty := [key for key in blanks(described.description) if not key.endswith("_notes")]:
+            findings.append(Finding(f"systems/{system}.json", f"blank: {', '.join(empty)}", remedy, note=True))
+    return findings
 
 
-def count(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
+def count(named: NamedEntry, ruleset: str) -> Iterator[Finding]:
     """A score needs a given number of runs."""
-    entry, has = each.entry, len(each.entry.runs)
+    entry, has = named.entry, len(named.entry.runs)
     if has < entry.needed:
         kind = "run" if entry.mode == "strong" else "instance"
         more = counted(entry.needed - has, f"more {kind}")
-        yield Finding(each.words, f"{has} of {entry.needed} {kind}s; {more} with new seeds", again(entry.first))
+        yield Finding(named.words, f"{has} of {entry.needed} {kind}s; {more} with new seeds", again(entry.first))
     if entry.beyond:
         names = ", ".join(run.name for run in entry.beyond)
-        yield Finding(each.words, f"{has + len(entry.beyond)} runs were made; the median of the windows of "
+        yield Finding(named.words, f"{has + len(entry.beyond)} runs were made; the median of the windows of "
                       f"{entry.needed} in a row counts, without {names}",
                       "say the number of runs beforehand, as the rules ask for", note=True)  # fmt: skip
     if entry.pruned:
         names = ", ".join(run.name for run in entry.pruned)
-        yield Finding(each.words, f"pruned, without convergence or with the seed of another: {names}", note=True)
+        yield Finding(named.words, f"pruned, without convergence or with the seed of another: {names}", note=True)
 
 
-def quality(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
+def quality(named: NamedEntry, ruleset: str) -> Iterator[Finding]:
     """One run may miss the published quality; it counts as the slowest."""
-    entry, target = each.entry, PUBLISHED_TARGETS[each.entry.benchmark]
+    entry, target = named.entry, PUBLISHED_TARGETS[named.entry.benchmark]
     missed = [run for run in entry.runs if not run.converged]
     if not missed:
         return
@@ -83,27 +85,27 @@ def quality(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
     words = f"quality {'above' if lower else 'below'} {target:g}{told} in {counted(len(missed), 'run')}"
     names = ", ".join(run.name for run in missed)
     if len(missed) > 1:
-        yield Finding(each.words, f"not submittable: {words}; one may miss it: {names}",
+        yield Finding(named.words, f"not submittable: {words}; one may miss it: {names}",
                       "train to the published target (train.target) on the published dataset, with a recipe that "
                       "reaches it")  # fmt: skip
     else:
-        yield Finding(each.words, f"{words}, which counts as the slowest: {names}", note=True)
+        yield Finding(named.words, f"{words}, which counts as the slowest: {names}", note=True)
 
 
-def seeds(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
+def seeds(named: NamedEntry, ruleset: str) -> Iterator[Finding]:
     """Runs with the same seed count as one run."""
-    found = Counter(run.record.seed for run in each.entry.runs if run.record.seed is not None)
-    twice = sum(number - 1 for number in found.values())
-    if twice and each.entry.first.record.division == "closed":
-        yield Finding(each.words, f"{counted(twice, 'run')} with the seed of another; make {twice} with new seeds",
-                      again(each.entry.first))  # fmt: skip
+    seed_counts = Counter(run.record.seed for run in named.entry.runs if run.record.seed is not None)
+    twice = sum(number - 1 for number in seed_counts.values())
+    if twice and named.entry.first.record.division == "closed":
+        yield Finding(named.words, f"{counted(twice, 'run')} with the seed of another; make {twice} with new seeds",
+                      again(named.entry.first))  # fmt: skip
     elif twice:
-        yield Finding(each.words, f"{counted(twice, 'run')} with the seed of another", note=True)
+        yield Finding(named.words, f"{counted(twice, 'run')} with the seed of another", note=True)
 
 
-def convergence(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
+def convergence(named: NamedEntry, ruleset: str) -> Iterator[Finding]:
     """Epochs against the reference convergence points, in the closed division."""
-    entry, batch = each.entry, each.entry.first.record.global_batch_size
+    entry, batch = named.entry, named.entry.first.record.global_batch_size
     closed = entry.first.record.division == "closed" and has_points(entry.benchmark, ruleset)
     if not closed or batch is None or len(entry.runs) < 3:
         return
@@ -112,7 +114,7 @@ def convergence(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
     if test.mean_epochs is None or not math.isfinite(test.mean_epochs):
         return
     if test.passed:
-        yield Finding(each.words, f"convergence: {test.words}", note=True)
+        yield Finding(named.words, f"convergence: {test.words}", note=True)
         return
     missing = test.least_epochs is None
     remedy = (
@@ -120,72 +122,72 @@ def convergence(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
         if missing
         else "use a published recipe for this batch (docs/schedules.md), or the open division"
     )
-    yield Finding(each.words, f"convergence: {test.words}", remedy)
+    yield Finding(named.words, f"convergence: {test.words}", remedy)
 
 
-def machines(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
+def machines(named: NamedEntry, ruleset: str) -> Iterator[Finding]:
     """All runs must be of one system, and their times must be those of that system."""
-    for words in unlike(each.entry.runs):
-        yield Finding(each.words, f"not one system; {words}", "give runs of one system alone")
-    pretended = [run for run in each.entry.runs if run.summary.simulated_ranks or run.summary.simulated_nodes]
+    for words in unlike(named.entry.runs):
+        yield Finding(named.words, f"not one system; {words}", "give runs of one system alone")
+    pretended = [run for run in named.entry.runs if run.summary.simulated_ranks or run.summary.simulated_nodes]
     if pretended:
-        yield Finding(each.words, f"ranks or nodes were simulated in {counted(len(pretended), 'run')}: "
+        yield Finding(named.words, f"ranks or nodes were simulated in {counted(len(pretended), 'run')}: "
                       "times are not theirs", "run on as many nodes as they stand for")  # fmt: skip
-    resumed = [run.name for run in each.entry.runs if run.summary.resumed]
+    resumed = [run.name for run in named.entry.runs if run.summary.resumed]
     if resumed:
-        yield Finding(each.words, f"resumed, and the time counts the gaps: {', '.join(resumed)}", note=True)
+        yield Finding(named.words, f"resumed, and the time counts the gaps: {', '.join(resumed)}", note=True)
 
 
-def power(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
+def power(named: NamedEntry, ruleset: str) -> Iterator[Finding]:
     """Power logs need readings throughout a run; totals of energy are not enough."""
-    found = {run.name: power_of(run.folder.path) for run in each.entry.runs}
-    without = [name for name, nodes in found.items() if not nodes]
-    if len(without) == len(found):
-        if any(run.summary.energy_j is not None for run in each.entry.runs):
+    logs_by_run = {run.name: power_of(run.folder.path) for run in named.entry.runs}
+    without = [name for name, nodes in logs_by_run.items() if not nodes]
+    if len(without) == len(logs_by_run):
+        if any(run.summary.energy_j is not None for run in named.entry.runs):
             words = "energy was read, but only as totals; power logs need a reading each second"
-            yield Finding(each.words, words, "for the next runs: --measure.power true", note=True)
+            yield Finding(named.words, words, "for the next runs: --measure.power true", note=True)
         return
     if without:
-        yield Finding(each.words, f"{counted(len(without), 'run')} without power logs, so that none are in the "
+        yield Finding(named.words, f"{counted(len(without), 'run')} without power logs, so that none are in the "
                       "package", "add those of all runs", note=True)  # fmt: skip
-    yield from faults_of_power(each, {name: nodes for name, nodes in found.items() if nodes})
+    yield from faults_of_power(named, {name: nodes for name, nodes in logs_by_run.items() if nodes})
 
 
-def faults_of_power(each: NamedEntry, found: dict[str, list[NodePower]]) -> Iterator[Finding]:
+def faults_of_power(named: NamedEntry, logs_by_run: dict[str, list[NodePower]]) -> Iterator[Finding]:
     """What the rules require of power logs, run by run, but no official tool checks."""
-    nodes = {run.name: run.summary.nodes for run in each.entry.runs}
-    if unequal := [name for name, logs in found.items() if len(logs) != nodes[name]]:
+    nodes = {run.name: run.summary.nodes for run in named.entry.runs}
+    if unequal := [name for name, logs in logs_by_run.items() if len(logs) != nodes[name]]:
         name = unequal[0]
-        yield Finding(each.words, f"power: {counted(len(found[name]), 'log')} of {counted(nodes[name], 'node')} in "
-                      f"{name}", "the rules ask for one of each node", note=True)  # fmt: skip
-    if cut := [name for name, logs in found.items() if not all(log.ended for log in logs)]:
-        yield Finding(each.words, f"power: a log without its end: {', '.join(cut)}", note=True)
-    least = min(log.readings for logs in found.values() for log in logs)
+        yield Finding(named.words, f"power: {counted(len(logs_by_run[name]), 'log')} of {counted(nodes[name], 'node')} "
+                      f"in {name}", "the rules ask for one of each node", note=True)  # fmt: skip
+    if cut := [name for name, logs in logs_by_run.items() if not all(log.ended for log in logs)]:
+        yield Finding(named.words, f"power: a log without its end: {', '.join(cut)}", note=True)
+    least = min(log.readings for logs in logs_by_run.values() for log in logs)
     if least < LEAST_READINGS:
-        yield Finding(each.words, f"power: only {counted(least, 'reading')} in a log; the rules ask for at least "
+        yield Finding(named.words, f"power: only {counted(least, 'reading')} in a log; the rules ask for at least "
                       f"{LEAST_READINGS}, one or more a second", note=True)  # fmt: skip
-    parts = sorted({f"{log.covers} ({log.source})" for logs in found.values() for log in logs
+    parts = sorted({f"{log.covers} ({log.source})" for logs in logs_by_run.values() for log in logs
                     if log.source and log.covers != NODE})  # fmt: skip
     if parts:
-        yield Finding(each.words, f"power: of {'; '.join(parts)}; the rules ask for whole nodes at their power supply",
+        yield Finding(named.words, f"power: of {'; '.join(parts)}; the rules ask for whole nodes at their power supply",
                       note=True)  # fmt: skip
 
 
-def logs(each: NamedEntry, folder: Path, ruleset: str) -> Iterator[Finding]:
+def logs(named: NamedEntry, folder: Path, ruleset: str) -> Iterator[Finding]:
     """What the checks of single logs say; a message that several logs get is reported once."""
     told: dict[tuple[str, bool], list[str]] = {}
-    division = each.entry.first.record.division
-    for number, run in enumerate(each.entry.runs):
-        result = check_log(folder / each.place / f"result_{number}.txt", division, ruleset)
+    division = named.entry.first.record.division
+    for number, run in enumerate(named.entry.runs):
+        result = check_log(folder / named.place / f"result_{number}.txt", division, ruleset)
         for message in result.official_messages:
             if not message.startswith(TARGET):
                 told.setdefault((message, False), []).append(run.name)
         for message in result.beyond_messages:
             told.setdefault((f"beyond the official checker: {message}", True), []).append(run.name)
     for (message, beyond), names in told.items():
-        one_may = not beyond and len(names) == 1 and len(each.entry.runs) > 1
+        one_may = not beyond and len(names) == 1 and len(named.entry.runs) > 1
         where = names[0] if len(names) == 1 else f"{len(names)} runs"
-        yield Finding(each.words, f"{where}: {message}", note=beyond or one_may)
+        yield Finding(named.words, f"{where}: {message}", note=beyond or one_may)
 
 
 def again(run: SubmittedRun) -> str:

@@ -57,18 +57,18 @@ class LoggedValues:
     def numbers(self, key: str, setting: str) -> list[float]:
         """A list of numbers; a log may write a single one without a list. Raises ``InputError``."""
         value = self.get(key)
-        found = [as_number(each) for each in (value if isinstance(value, list) else [value])]
-        numbers = [each for each in found if each is not None]
-        if len(numbers) < len(found):
+        converted = [as_number(entry) for entry in (value if isinstance(value, list) else [value])]
+        numbers = [number for number in converted if number is not None]
+        if len(numbers) < len(converted):
             raise self.unfit(key, setting, "numbers")
         return numbers
 
     def milestones(self, key: str, setting: str) -> list[int]:
         """Increasing whole numbers of at least 0. Raises ``InputError``."""
         numbers = self.numbers(key, setting)
-        if any(each < 0 or each != int(each) for each in numbers) or sorted(set(numbers)) != numbers:
+        if any(number < 0 or number != int(number) for number in numbers) or sorted(set(numbers)) != numbers:
             raise self.unfit(key, setting, "whole numbers that rise")
-        return [int(each) for each in numbers]
+        return [int(number) for number in numbers]
 
     def unfit(self, key: str, setting: str, wanted: str) -> InputError:
         """The error for a key that is missing, or whose value is not ``wanted``."""

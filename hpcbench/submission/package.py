@@ -69,13 +69,14 @@ def score_rows(folder: Path, named: Sequence[NamedEntry], ruleset: str) -> list[
         record.round = ROUND_OF[ruleset]
     scored = {(entry.first.system, entry.first.mode, entry.first.application): entry for entry in entries_of(records)}
     rows = []
-    for each in named:
-        entry = scored.get((each.system, MODES[each.entry.mode], each.entry.benchmark))
-        whole = entry is not None and len(each.entry.runs) >= each.entry.needed
+    for named_entry in named:
+        entry = scored.get((named_entry.system, MODES[named_entry.entry.mode], named_entry.entry.benchmark))
+        whole = entry is not None and len(named_entry.entry.runs) >= named_entry.entry.needed
         minutes = entry.score_min if whole and entry is not None else None
         models = entry.models_per_min if whole and entry is not None else None
         rows.append([
-            each.system, each.entry.benchmark, MODES[each.entry.mode], str(len(each.entry.runs)),
+            named_entry.system, named_entry.entry.benchmark, MODES[named_entry.entry.mode],
+            str(len(named_entry.entry.runs)),
             MISSING if minutes is None else f"{minutes:.3f}", MISSING if models is None else f"{models:.4g}",
         ])  # fmt: skip
     return rows

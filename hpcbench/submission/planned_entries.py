@@ -87,11 +87,11 @@ def plan_entries(strong: Sequence[SubmittedRun], weak: Sequence[SubmittedRun]) -
 
 def throughput_entry(benchmark: str, nodes: int, group: Sequence[SubmittedRun]) -> PlannedEntry:
     """The entry of instances; those that did not converge, or that have the seed of an earlier one, are pruned."""
-    kept: dict[int, SubmittedRun] = {}
+    run_by_seed: dict[int, SubmittedRun] = {}
     for run in group:
         if seconds(run) < math.inf:
-            kept.setdefault(run.summary.seed, run)
-    counted = tuple(kept.values()) or tuple(group)
+            run_by_seed.setdefault(run.summary.seed, run)
+    counted = tuple(run_by_seed.values()) or tuple(group)
     pruned = tuple(run for run in group if run not in counted)
     return PlannedEntry(benchmark, "weak", nodes * most_at_once(group), counted, pruned=pruned)
 

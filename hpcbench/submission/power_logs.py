@@ -52,11 +52,11 @@ def entries(text: str) -> Iterator[dict[str, Any]]:
     for line in text.splitlines():
         _, mark, entry = line.partition(MARK)
         try:
-            found = json.loads(entry) if mark else None
+            record = json.loads(entry) if mark else None
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict):
-            yield found
+        if isinstance(record, dict):
+            yield record
 
 
 def power_of(folder: Path) -> list[NodePower]:
@@ -66,8 +66,8 @@ def power_of(folder: Path) -> list[NodePower]:
 
 def logs_of(folder: Path) -> list[Path]:
     """The logs of nodes in ``folder``, in the order of their numbers."""
-    found = [path for path in folder.glob("node_*.txt") if path.stem.removeprefix("node_").isdecimal()]
-    return sorted(found, key=lambda path: int(path.stem.removeprefix("node_")))
+    paths = [path for path in folder.glob("node_*.txt") if path.stem.removeprefix("node_").isdecimal()]
+    return sorted(paths, key=lambda path: int(path.stem.removeprefix("node_")))
 
 
 def copy_power(source: Path, folder: Path, scrub: Scrubber) -> None:

@@ -88,16 +88,16 @@ def reference_epochs(application: str, ruleset: str, batch: int) -> tuple[KnownE
 
     Raises ``InputError`` if no point is at the batch or on both sides of it.
     """
-    found, point = nearest(checker(application, ruleset), batch, "pruned_rcps")
-    if point is None or found not in ("point", "interpolated"):
+    kind, point = nearest(checker(application, ruleset), batch, "pruned_rcps")
+    if point is None or kind not in ("point", "interpolated"):
         raise InputError(
             f"no reference convergence point of {application} is at batch {batch} or on both sides of it; give epochs "
             "of your own with --epochs"
         )
     mean = float(point["RCP Mean"])
     reference = Reference(mean, mean / float(point["Max Speedup"]))
-    if found == "point":
-        epochs = tuple(float(each) for each in point["Epochs to converge"])
+    if kind == "point":
+        epochs = tuple(float(epoch) for epoch in point["Epochs to converge"])
         return KnownEpochs(epochs, f"reference convergence point of rules {ruleset}, {len(epochs)} runs"), reference
     spread, runs = float(point["RCP Stdev"]), 2 * RUNS[application]
     # An interpolated point has only a mean and a spread: the quantiles of a normal distribution stand in for runs.
@@ -126,7 +126,7 @@ def project(
     if reference is not None:
         scores = scores * np.maximum(1.0, reference.mean_epochs / means)
         too_fast = float((means < reference.least_epochs).mean())
-    low, middle, high = (float(each) for each in np.quantile(scores, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]))
+    low, middle, high = (float(quantile) for quantile in np.quantile(scores, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]))
     rate = statistics.median(costs.samples_per_s)
     return Projection(middle, low, high, too_fast, costs.train_samples / rate + costs.evaluation_s, float(means.mean()))
 

@@ -22,7 +22,7 @@ from staging.errors import InputError
 def is_reference_recipe(application: str, ruleset: str, batch: int, logged: Mapping[str, Any]) -> bool:
     """Whether logged settings are those of a reference convergence point at this batch."""
     recipe = recipe_of(logged)
-    return any(same(recipe, each) for each, _ in reference_points(application, ruleset).get(batch, ()))
+    return any(same(recipe, reference) for reference, _ in reference_points(application, ruleset).get(batch, ()))
 
 
 def published_entries() -> list[ModelEntry]:
@@ -35,7 +35,7 @@ def ratios_of(entries: Iterable[ModelEntry], reference_recipe: bool) -> Ratios:
 
     Entries whose runs are one trajectory are left out: they are no sample.
     """
-    found: dict[str, list[float]] = {}
+    ratios_by_site: dict[str, list[float]] = {}
     for entry in entries:
         if entry.round not in RULES or entry.division != "closed" or entry.one_trajectory or not entry.recipe:
             continue
@@ -46,8 +46,8 @@ def ratios_of(entries: Iterable[ModelEntry], reference_recipe: bool) -> Ratios:
             known, _ = reference_epochs(entry.application, ruleset, entry.global_batch)
         except InputError:
             continue
-        found.setdefault(entry.site, []).append(entry.mean_epochs / statistics.fmean(known.values))
-    return tuple(tuple(each) for each in found.values())
+        ratios_by_site.setdefault(entry.site, []).append(entry.mean_epochs / statistics.fmean(known.values))
+    return tuple(tuple(ratios) for ratios in ratios_by_site.values())
 
 
 def on_another_system(known: KnownEpochs, ratios: Ratios, reference_recipe: bool) -> KnownEpochs:

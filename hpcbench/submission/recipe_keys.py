@@ -25,7 +25,7 @@ HALVED = 0.25
 def written(value: object) -> str:
     """A value as a user would type it."""
     if isinstance(value, list):
-        return f"[{','.join(written(each) for each in value)}]"
+        return f"[{','.join(written(entry) for entry in value)}]"
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, float) else str(value)
@@ -79,8 +79,8 @@ def fits(log: LoggedValues, warmup: int, start: float, peak: float) -> bool:
         chosen = as_number(log.given["optim.lr"])
         return chosen is not None and near(peak, chosen)
     batch = as_number(log.get("global_batch_size"))
-    published = [(each.start, each.peak) for each in RECIPES if each.application == "cosmoflow"
-                 and each.global_batch_size == batch and each.warmup == warmup]  # fmt: skip
+    published = [(recipe.start, recipe.peak) for recipe in RECIPES if recipe.application == "cosmoflow"
+                 and recipe.global_batch_size == batch and recipe.warmup == warmup]  # fmt: skip
     return near(start, REFERENCE_START) or any(near(start, s) and near(peak, p) for s, p in published)
 
 

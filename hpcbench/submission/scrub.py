@@ -58,16 +58,16 @@ class Scrubber:
         """A line of the log."""
         before, mark, entry = line.rpartition(MARK)
         try:
-            found = json.loads(entry)
-            key = found["key"]
+            record = json.loads(entry)
+            key = record["key"]
             if key in identity:
-                found["value"] = identity[key]
+                record["value"] = identity[key]
             elif not OFFICIAL.match(key):
-                found["value"] = self.value(found["value"])
-            found["metadata"] = self.value(found["metadata"])
+                record["value"] = self.value(record["value"])
+            record["metadata"] = self.value(record["metadata"])
         except (ValueError, TypeError, KeyError):
             return self.text(line)
-        return f"{self.text(before)}{mark}{json.dumps(found)}"
+        return f"{self.text(before)}{mark}{json.dumps(record)}"
 
 
 def mapped(value: Any, change: Callable[[str], str]) -> Any:
@@ -75,8 +75,8 @@ def mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {key: mapped(each, change) for key, each in value.items()}
-    return [mapped(each, change) for each in value] if isinstance(value, list) else value
+        return {key: mapped(part, change) for key, part in value.items()}
+    return [mapped(part, change) for part in value] if isinstance(value, list) else value
 
 
 def scrubber(texts: Iterable[str], hosts: Iterable[str], users: Iterable[str]) -> Scrubber:

@@ -24,8 +24,8 @@ DATASET = "dataset"
 
 def packages(application: str) -> list[str]:
     """The Python packages that a run of an application needs from this suite and from the application's author."""
-    own = find_application(application).package.partition(".")[0]
-    return sorted({"hpcbench", "staging", own})
+    package = find_application(application).package.partition(".")[0]
+    return sorted({"hpcbench", "staging", package})
 
 
 def copy_code(folder: Path, application: str) -> None:
@@ -108,7 +108,7 @@ def code_faults(runs: Sequence[SubmittedRun]) -> list[str]:
     here = (__version__, source()["commit"])
     for version, commit in sorted(made, key=str):
         if len(made) == 1 and version is not None and (version, commit) != here:
-            was, now = (f"{each[0]}{f' (commit {each[1]})' if each[1] else ''}" for each in ((version, commit), here))
+            was, now = (f"{code[0]}{f' (commit {code[1]})' if code[1] else ''}" for code in ((version, commit), here))
             told.append(f"the runs were made by {was}, and the code here is {now}; package with the code of the runs")
     if any((run.environment.get("source") or {}).get("dirty") for run in runs):
         told.append("the code of the runs had changes that no commit has")

@@ -90,18 +90,18 @@ def new_tree(folder: Path) -> Iterator[Path]:
 
 def write_tree(folder: Path, organization: str, named: Sequence[NamedEntry]) -> None:
     """Write everything below the folder of the organization."""
-    scrub = scrubber_of([run for each in named for run in (*each.entry.runs, *each.entry.pruned)])
+    scrub = scrubber_of([run for named_entry in named for run in (*named_entry.entry.runs, *named_entry.entry.pruned)])
     systems = folder / "systems"
     systems.mkdir()
-    for each in named:
-        identity = {key: value for key, value in each.description.items() if key in IDENTITY}
-        text = json.dumps({**scrub.value(each.description), **identity}, indent=4) + "\n"
-        (systems / f"{each.system}.json").write_text(text, encoding="utf-8")
-        write_results(folder / each.place, each, organization, scrub)
-    for benchmark in dict.fromkeys(each.entry.benchmark for each in named):
-        own = [each for each in named if each.entry.benchmark == benchmark]
-        write_implementation(folder / "benchmarks" / benchmark / "implementations" / IMPLEMENTATION, own, organization,
-                             scrub)  # fmt: skip
+    for named_entry in named:
+        identity = {key: value for key, value in named_entry.description.items() if key in IDENTITY}
+        text = json.dumps({**scrub.value(named_entry.description), **identity}, indent=4) + "\n"
+        (systems / f"{named_entry.system}.json").write_text(text, encoding="utf-8")
+        write_results(folder / named_entry.place, named_entry, organization, scrub)
+    for benchmark in dict.fromkeys(named_entry.entry.benchmark for named_entry in named):
+        of_benchmark = [named_entry for named_entry in named if named_entry.entry.benchmark == benchmark]
+        write_implementation(folder / "benchmarks" / benchmark / "implementations" / IMPLEMENTATION, of_benchmark,
+                             organization, scrub)  # fmt: skip
 
 
 def write_results(folder: Path, named: NamedEntry, organization: str, scrub: Scrubber) -> None:
@@ -113,7 +113,7 @@ def write_results(folder: Path, named: NamedEntry, organization: str, scrub: Scr
     }  # fmt: skip
     for number, run in enumerate(named.entry.runs):
         write_log(folder / f"result_{number}.txt", run, identity, scrub)
-        if all(logs_of(each.folder.path / POWER) for each in named.entry.runs):
+        if all(logs_of(other.folder.path / POWER) for other in named.entry.runs):
             copy_power(run.folder.path / POWER, folder / "power" / f"result_{number}", scrub)
     for number, run in enumerate(named.entry.pruned):
         (folder / PRUNED).mkdir(exist_ok=True)
@@ -133,11 +133,11 @@ def write_implementation(folder: Path, named: Sequence[NamedEntry], organization
     (folder / "settings").mkdir(parents=True)
     application = named[0].entry.first.summary.application
     listed = []
-    for each in named:
-        name = f"{each.system}-{each.entry.mode}.yaml"
-        settings = settings_of(each.entry.first, scrub, organization, each.system)
+    for named_entry in named:
+        name = f"{named_entry.system}-{named_entry.entry.mode}.yaml"
+        settings = settings_of(named_entry.entry.first, scrub, organization, named_entry.system)
         (folder / "settings" / name).write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
-        listed.append((name, each.entry))
+        listed.append((name, named_entry.entry))
     (folder / "README.md").write_text(read_me(listed, application), encoding="utf-8")
     (folder / "requirements.txt").write_text(
         scrub.text(requirements(named[0].entry.first.environment)), encoding="utf-8"
@@ -151,7 +151,7 @@ def scrubber_of(runs: Sequence[SubmittedRun]) -> Scrubber:
     for run in runs:
         hosts.add(str(run.environment.get("host", "")))
         folder = run.folder.path
-        hosts |= {str(each.get("host", "")) for each in map(read_hold, sorted((folder / "holds").glob("*.json")))}
+        hosts |= {str(hold.get("host", "")) for hold in map(read_hold, sorted((folder / "holds").glob("*.json")))}
         for path in (run.folder.config, run.folder.environment, run.folder.mllog, folder / "job.sh"):
             if path.exists():
                 texts.append(read_text(path, encoding="utf-8", errors="replace"))
@@ -161,10 +161,10 @@ def scrubber_of(runs: Sequence[SubmittedRun]) -> Scrubber:
 def read_hold(path: Path) -> dict[str, Any]:
     """What an attempt of a job recorded about itself; empty if it cannot be read."""
     try:
-        found = json.loads(read_text(path))
+        hold = json.loads(read_text(path))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return hold if isinstance(hold, dict) else {}
 
 
 def user_here() -> str:

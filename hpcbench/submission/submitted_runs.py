@@ -109,7 +109,7 @@ def read_submitted(paths: Sequence[Path], *, instances: bool = False) -> tuple[l
 
 def check_one_group(folders: Sequence[Path]) -> None:
     """Raise ``InputError`` if instances of a study are of several sizes or repeats, each of which is an entry."""
-    groups = {(each.parent, match[1]) for each in folders if (match := INSTANCE.fullmatch(each.name))}
+    groups = {(folder.parent, match[1]) for folder in folders if (match := INSTANCE.fullmatch(folder.name))}
     if len(groups) > 1:
         parent, name = min(groups)
         raise InputError(
@@ -121,10 +121,10 @@ def check_one_group(folders: Sequence[Path]) -> None:
 def run_folders(path: Path) -> list[Path]:
     """The run folder ``path``, or those of the study in it."""
     if (path / "study.json").is_file():
-        found = sorted(each for each in (path / "runs").glob("*") if each.is_dir())
-        if not found:
+        folders = sorted(folder for folder in (path / "runs").glob("*") if folder.is_dir())
+        if not folders:
             raise InputError(f"the study in {path} has no run yet; start it, or give run folders")
-        return found
+        return folders
     RunFolder.open(path)
     return [path]
 
@@ -149,7 +149,7 @@ def mapping(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(read_text(path))
+        content = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise DataError(path, f"cannot be read ({error})", "restore it, or leave the run out") from None
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -72,8 +72,8 @@ def read_facts(path: Path | None, known: Sequence[str]) -> Facts:
     """The facts in a file; ``known`` are the keys of a system description. Raises a one-line ``InputError``."""
     if path is None:
         return Facts()
-    found = read_yaml(path)
-    for key, value in found.items():
+    facts = read_yaml(path)
+    for key, value in facts.items():
         if key in DECIDED:
             raise InputError(f"{path}: {key} cannot be set, because {DECIDED[key]}; leave it out")
         if key not in known:
@@ -82,10 +82,10 @@ def read_facts(path: Path | None, known: Sequence[str]) -> Facts:
             continue
         if isinstance(value, dict | list):
             raise InputError(f"{path}: {key} must be a text; write it in one line")
-    if found.get("status") not in (None, *STATUSES):
-        raise InputError(f"{path}: status '{shown(found['status'])}' must be one of {', '.join(STATUSES)}")
+    if facts.get("status") not in (None, *STATUSES):
+        raise InputError(f"{path}: status '{shown(facts['status'])}' must be one of {', '.join(STATUSES)}")
     texts = {key: "" if value is None else value if isinstance(value, dict) else str(value)
-             for key, value in found.items()}  # fmt: skip
+             for key, value in facts.items()}  # fmt: skip
     return Facts(path, texts)
 
 

@@ -79,12 +79,12 @@ class AttemptRecorder:
             self._update(step, cause)
             if stands_in:
                 self._take_saves_of_first()
-            found = Attempts([*self.earlier.attempts, self.attempt], self._ranks)
+            attempts = Attempts([*self.earlier.attempts, self.attempt], self._ranks)
             if self.run.is_first:
-                found.write(self.run.folder.path)
+                attempts.write(self.run.folder.path)
                 if self._ranks:
                     self.run.folder.write_ranks(self._ranks)
-        return found
+        return attempts
 
     def record_written(self) -> None:
         """Record that a checkpoint is on disk; ``record`` may have seen it in progress. Runs in its writer thread."""
@@ -110,14 +110,14 @@ class AttemptRecorder:
 
     def _update_saves(self) -> None:
         self.attempt.checkpoint = self.checkpoints.summary()
-        self.attempt.saves = [asdict(each) for each in self.checkpoints.saves]
+        self.attempt.saves = [asdict(save) for save in self.checkpoints.saves]
 
     def _take_saves_of_first(self) -> None:
         """Take over the checkpoints of this attempt as rank 0 recorded them."""
         with contextlib.suppress(OSError, DataError):
             written = Attempts.read(self.run.folder.path).attempts[len(self.earlier.attempts) :]
-            for each in written:
-                self.attempt.checkpoint, self.attempt.saves = each.checkpoint, each.saves
+            for attempt in written:
+                self.attempt.checkpoint, self.attempt.saves = attempt.checkpoint, attempt.saves
 
 
 def started_at(attempts: Attempts) -> str:

@@ -42,10 +42,11 @@ def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
     """Refuse a batch of real or simulated ``ranks`` that the training set cannot fill once, or as often as asked."""
     batch = config.train.local_batch_size * config.train.accumulation * ranks
     if batch > samples:
+        lower = "train.local_batch_size" + (" or train.accumulation" if config.train.accumulation > 1 else "")
         raise InputError(
             f"global batch of {batch} (train.local_batch_size {config.train.local_batch_size} x train.accumulation "
             f"{config.train.accumulation} x {ranks} ranks) is larger than the training set of {samples} samples; "
-            "lower train.local_batch_size or use more samples"
+            f"lower {lower}, or use more samples"
         )
     if config.staging.placement == "replicate":  # otherwise this is checked once the shards are known
         sizes = epoch_sizes(samples, ranks, config.train.local_batch_size, config.data.last_batch)

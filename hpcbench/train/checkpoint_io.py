@@ -175,8 +175,8 @@ def all_finite(tensor: Tensor) -> bool:
 
 def load_newest(folder: Path, times: CheckpointTimes | None = None) -> Checkpoint | None:
     """The newest checkpoint, or ``None`` if there is none. Raises ``InputError`` if it is damaged."""
-    found = complete(folder)
-    return load(found[-1], times) if found else None
+    checkpoints = complete(folder)
+    return load(checkpoints[-1], times) if checkpoints else None
 
 
 def load(path: Path, times: CheckpointTimes | None = None) -> Checkpoint:
@@ -186,9 +186,9 @@ def load(path: Path, times: CheckpointTimes | None = None) -> Checkpoint:
     """
     started = time.perf_counter()
     advice = advice_if_unusable(path)
-    for each in (path, marker(path)):
-        if each.exists() and not each.is_file():
-            raise refusal(f"{each}: no plain file; {advice}")
+    for file in (path, marker(path)):
+        if file.exists() and not file.is_file():
+            raise refusal(f"{file}: no plain file; {advice}")
     try:
         facts = json.loads(marker(path).read_text(encoding="utf-8"))
         name = "crc32c" if "crc32c" in facts else "blake2b"
@@ -223,17 +223,17 @@ VALIDATION = "validation samples"
 SAMPLES = (TRAINING, VALIDATION)
 
 
-def check_setup(found: dict[str, Any], wanted: dict[str, Any], micro_batch: int) -> bool:
+def check_setup(saved: dict[str, Any], wanted: dict[str, Any], micro_batch: int) -> bool:
     """Refuse to resume with a setup that would round, share the data or evaluate differently.
 
     Between epochs (``micro_batch`` 0) another mesh may continue with the same global batch; it rounds differently.
     Returns whether the mesh is another one. Raises ``InputError``.
     """
-    moved = not micro_batch and any(found.get(key) != wanted[key] for key in MESH)
+    moved = not micro_batch and any(saved.get(key) != wanted[key] for key in MESH)
     free = (*MESH, "parallel.threads") if moved else ()
     for key, value in wanted.items():
-        if key not in free and found.get(key) != value and (key in found or key != VALIDATION):
-            problem = f"the checkpoint was made with {key} {found.get(key)}, this run has {value}; use the same {key}"
+        if key not in free and saved.get(key) != value and (key in saved or key != VALIDATION):
+            problem = f"the checkpoint was made with {key} {saved.get(key)}, this run has {value}; use the same {key}"
             # A dataset that has changed is no reason to give up a checkpoint and start anew.
             raise InputError(problem) if key in SAMPLES else refusal(problem)
     return moved
@@ -241,14 +241,14 @@ def check_setup(found: dict[str, Any], wanted: dict[str, Any], micro_batch: int)
 
 def load_model(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Put the weights into the model. Raises ``InputError`` if they are another model's."""
-    own = model.state_dict()
-    for name in sorted(set(own) ^ set(weights)):
-        where = "the checkpoint" if name in own else "this model"
+    own_weights = model.state_dict()
+    for name in sorted(set(own_weights) ^ set(weights)):
+        where = "the checkpoint" if name in own_weights else "this model"
         raise refusal(f"the checkpoint is from another model ({name} is missing in {where})")
-    for name, tensor in own.items():
+    for name, tensor in own_weights.items():
         if tensor.shape != weights[name].shape:
             raise refusal(
                 f"the checkpoint is from another model ({name} is {tuple(weights[name].shape)} there, "
                 f"{tuple(tensor.shape)} here)"
             )
-    model.load_state_dict({name: sharded_as(weights[name], tensor) for name, tensor in own.items()})
+    model.load_state_dict({name: sharded_as(weights[name], tensor) for name, tensor in own_weights.items()})

@@ -39,8 +39,8 @@ class CheckpointTimes:
 
     def learn(self, earlier: Iterable[Mapping[str, float]]) -> None:
         """Take the bandwidth of earlier attempts of the run, each given as ``summary`` returns it."""
-        wrote = [each for each in earlier if each.get("checkpoint_write_s")]
-        rates = (each["checkpoint_write_bytes"] / each["checkpoint_write_s"] for each in wrote)
+        wrote = [attempt for attempt in earlier if attempt.get("checkpoint_write_s")]
+        rates = (attempt["checkpoint_write_bytes"] / attempt["checkpoint_write_s"] for attempt in wrote)
         self.earlier_write = min(rates, default=None)
 
     def add_read(self, size: int, seconds: float) -> None:
@@ -51,16 +51,16 @@ class CheckpointTimes:
     @property
     def slowest_write(self) -> float | None:
         """Bytes per second of the slowest write so far; before the first one is complete, ``earlier_write``."""
-        rates = (each.write_bytes / each.write_s for each in self.saves if each.write_bytes)
+        rates = (save.write_bytes / save.write_s for save in self.saves if save.write_bytes)
         return min(rates, default=self.earlier_write)
 
     def summary(self) -> dict[str, Any]:
         """Totals over the checkpoints written, in seconds and bytes, with the names of ``summary.json``."""
-        written = [each for each in self.saves if each.write_bytes]
+        written = [save for save in self.saves if save.write_bytes]
         return {
-            "checkpoint_stall_s": sum(each.stall_s for each in written),
-            "checkpoint_write_bytes": sum(each.write_bytes for each in written),
-            "checkpoint_write_s": sum(each.write_s for each in written),
+            "checkpoint_stall_s": sum(save.stall_s for save in written),
+            "checkpoint_write_bytes": sum(save.write_bytes for save in written),
+            "checkpoint_write_s": sum(save.write_s for save in written),
             "checkpoint_read_bytes": self.read_bytes,
             "checkpoint_read_s": self.read_s,
         }
@@ -68,10 +68,10 @@ class CheckpointTimes:
     def words(self) -> str:
         """The same in one line; empty if nothing was written or read."""
         parts = []
-        written = [each for each in self.saves if each.write_bytes]
+        written = [save for save in self.saves if save.write_bytes]
         if written:
-            size, seconds = sum(each.write_bytes for each in written), sum(each.write_s for each in written)
-            stalls = [each.stall_s for each in self.saves]
+            size, seconds = sum(save.write_bytes for save in written), sum(save.write_s for save in written)
+            stalls = [save.stall_s for save in self.saves]
             number = f"{len(written)} checkpoint{'s' if len(written) > 1 else ''}"
             held = f"held the training for {sum(stalls) / len(stalls):.3g} s each, at most {max(stalls):.3g} s"
             parts.append(f"{number}: {held}; written with {size / seconds / 1e6:.3g} MB/s")

@@ -86,7 +86,7 @@ class CheckpointWriter:
     @property
     def completed(self) -> int:
         """Checkpoints that are on disk by now; 0 on ranks that write none."""
-        return sum(each.write_bytes > 0 for each in self.times.saves)
+        return sum(save.write_bytes > 0 for save in self.times.saves)
 
     def save(self, checkpoint: Checkpoint, *, wait: bool = False) -> None:
         """Copy ``checkpoint``, whose tensors may be sharded or on an accelerator, and write it in a thread.
@@ -133,12 +133,12 @@ class CheckpointWriter:
         ``ASSUMED_BANDWIDTH``; includes the rest of one in progress. If that one takes longer than expected, the next is
         assumed to need as long. ``host_copy.tree_bytes`` gives the bytes of a state. Only rank 0 has measured anything.
         """
-        left, own = 0.0, self._seconds_for(nbytes)
+        left, write_s = 0.0, self._seconds_for(nbytes)
         if self._thread is not None and self._thread.is_alive():
             passed = time.perf_counter() - self._started
-            left, own = max(self._expected_s - passed, 0.0), max(own, passed)
-        copy_s = max((each.copy_s for each in self.times.saves), default=0.0)
-        return left + copy_s + own
+            left, write_s = max(self._expected_s - passed, 0.0), max(write_s, passed)
+        copy_s = max((save.copy_s for save in self.times.saves), default=0.0)
+        return left + copy_s + write_s
 
     def _seconds_for(self, nbytes: int) -> float:
         return nbytes / (self.times.slowest_write or ASSUMED_BANDWIDTH)
@@ -170,9 +170,9 @@ class CheckpointWriter:
         if self._group is not None:
             reasons: list[Any] = [None] * self._world_size
             dist.all_gather_object(reasons, None if error is None else str(error), group=self._group)
-            found = [(rank, reason) for rank, reason in enumerate(reasons) if reason is not None]
-            if found and error is None:
-                raise Aborted(f"checkpoint of rank {found[0][0]}: {found[0][1]}")
+            failures = [(rank, reason) for rank, reason in enumerate(reasons) if reason is not None]
+            if failures and error is None:
+                raise Aborted(f"checkpoint of rank {failures[0][0]}: {failures[0][1]}")
         if error is not None:
             raise error
 

@@ -76,9 +76,9 @@ class Checkpoints:
         if not state.micro_batch or run.launch.world_size == 1:
             return step.statistics.state() if run.data_ranks.passes > 1 else []
         # Ranks that share samples have statistics of the same samples.
-        own = [[tensor.cpu() for tensor in each] for each in step.statistics.state()]
-        own = own if any(own) and run.mesh.spatial_rank == 0 else []
-        return [each for rank in run.group.all_gather_object(own) for each in rank]
+        own_statistics = [[tensor.cpu() for tensor in tensors] for tensors in step.statistics.state()]
+        own_statistics = own_statistics if any(own_statistics) and run.mesh.spatial_rank == 0 else []
+        return [tensors for rank in run.group.all_gather_object(own_statistics) for tensors in rank]
 
     def content(self, state: State, statistics: list[list[Tensor]]) -> Checkpoint:
         """The content of a checkpoint of ``state`` with the batch-norm ``statistics`` of ranks, not yet copied."""
@@ -98,20 +98,20 @@ class Checkpoints:
             return 0.0
         return self.writer.expected_write_s(tree_bytes(vars(self.content(state, []))))
 
-    def restore(self, found: Checkpoint) -> State:
+    def restore(self, checkpoint: Checkpoint) -> State:
         """Continue from a checkpoint; returns its state. Raises ``InputError`` if it is another run's."""
         run, step = self.run, self.step
-        before, now = (setup_of_rank(setup, run.launch.rank) for setup in (found.setup, self.setup))
-        if checkpoint_io.check_setup(before, now, int(found.state["micro_batch"])):
+        before, now = (setup_of_rank(setup, run.launch.rank) for setup in (checkpoint.setup, self.setup))
+        if checkpoint_io.check_setup(before, now, int(checkpoint.state["micro_batch"])):
             run.console.say(f"continues as {run.mesh.shape.words} ranks (data x spatial), which rounds differently")
-        checkpoint_io.load_model(step.model, found.model)
-        load_optimizer_state(step.optimizer, sharded_optimizer_state(found.optimizer, step.optimizer))
-        run.precision.load_state_dict(found.precision)
-        if found.statistics:
+        checkpoint_io.load_model(step.model, checkpoint.model)
+        load_optimizer_state(step.optimizer, sharded_optimizer_state(checkpoint.optimizer, step.optimizer))
+        run.precision.load_state_dict(checkpoint.precision)
+        if checkpoint.statistics:
             passes = run.data_ranks.passes
-            first = run.mesh.data_rank * passes if len(found.statistics) > passes else 0
-            step.statistics.load(found.statistics[first : first + passes])
-        state = State.from_dict(found.state)
+            first = run.mesh.data_rank * passes if len(checkpoint.statistics) > passes else 0
+            step.statistics.load(checkpoint.statistics[first : first + passes])
+        state = State.from_dict(checkpoint.state)
         state.resumed += 1
         step.statistics.are_averaged = state.averaged
         step.observers.load_state_dict(state.observers)

@@ -52,8 +52,8 @@ def distribute(
 def reducer(model: nn.Module, group: Group, config: RunConfig, recorder: Recorder) -> GradientReducer:
     """What sums the gradients of whole tensors, with the bucket size, order and number format that the run asks for."""
     parallel = config.parallel
-    kept = parallel.reduce_dtype == "gradient"
+    same_dtype = parallel.reduce_dtype == "gradient"
     return GradientReducer(
         model.parameters(), group, parallel.bucket_bytes, recorder, backward=parallel.bucket_order == "backward",
-        wire_dtype=None if kept else getattr(torch, parallel.reduce_dtype),
+        wire_dtype=None if same_dtype else getattr(torch, parallel.reduce_dtype),
     )  # fmt: skip

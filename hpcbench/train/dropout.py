@@ -35,8 +35,8 @@ class SampleDropout(nn.Module):
                 f"dropout holds keys of {self.batch} samples but got a batch of {len(x)}; "
                 "call set_sample_keys(model, keys) before each training step"
             )
-        kept = uniform(self.keys[: len(x)], self.stream, x.shape[1:].numel()) >= self.p
-        return x * (kept.reshape(x.shape).to(x.dtype) / (1 - self.p))
+        mask = uniform(self.keys[: len(x)], self.stream, x.shape[1:].numel()) >= self.p
+        return x * (mask.reshape(x.shape).to(x.dtype) / (1 - self.p))
 
     def extra_repr(self) -> str:
         """Rate and stream, for printing the model."""

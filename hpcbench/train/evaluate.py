@@ -74,8 +74,8 @@ def values_not_finite(output: Tensor) -> Tensor:
 
 def end_for_bad_scores(run: RunContext, validation: Any, scores: Tensor, columns: tuple[str, ...]) -> NoReturn:
     """Raise ``Aborted`` for the ``scores`` of all samples; each rank checks the files of its own share."""
-    own = set(rank_share(len(scores), run.mesh.data_rank, run.mesh.shape.data).tolist())
-    indices = [row for row in bad_rows(scores).tolist() if row in own]
+    own_rows = set(rank_share(len(scores), run.mesh.data_rank, run.mesh.shape.data).tolist())
+    indices = [row for row in bad_rows(scores).tolist() if row in own_rows]
     end_for_bad_sample(run.group, run.task, validation, indices, str(first_bad_score(scores, validation, columns)))
 
 
@@ -85,12 +85,12 @@ def keep_examples(task: Task, data: DataPath, step: TrainingStep) -> dict[str, T
     step.model.eval()
     count = min(EXAMPLES, len(data.validation))
     batches = [rank_share(count, number, count) for number in range(count)]
-    kept: dict[str, list[Tensor]] = {}
+    examples: dict[str, list[Tensor]] = {}
     loader = BatchLoader(data.validation, 0, pin=False)  # of whole samples, which the pictures show
     for inputs, targets in loader.load(batches):
         prepared, target = task.prepare(data.to_device(inputs), data.to_device(targets), None)
         output = step.forward(data.local_part(prepared, loader), target)
         for name, value in task.example(prepared, output, target).items():
-            kept.setdefault(name, []).append(value.cpu())
+            examples.setdefault(name, []).append(value.cpu())
     step.model.train()
-    return {name: torch.cat(values) for name, values in kept.items()}
+    return {name: torch.cat(values) for name, values in examples.items()}

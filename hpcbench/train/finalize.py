@@ -231,11 +231,11 @@ def warm_throughput(ranks: Sequence[Mapping[str, Any]]) -> float | None:
 
 def stored_bytes(run: RunContext) -> dict[str, Any]:
     """Bytes of the two splits at the dataset's source and of the run folder; without what cannot be determined."""
-    found = {"folder_bytes": folder_bytes(run.folder.path)}
+    sizes = {"folder_bytes": folder_bytes(run.folder.path)}
     with contextlib.suppress(OSError, InputError):
         for split in SPLITS:
-            found[f"{split}_bytes"] = files_bytes(files_of_split(run.application, run.config, split))
-    return found
+            sizes[f"{split}_bytes"] = files_bytes(files_of_split(run.application, run.config, split))
+    return sizes
 
 
 def save_arrays(

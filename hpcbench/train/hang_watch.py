@@ -69,8 +69,8 @@ class HangWatch:
         self._clock = StandstillClock(self.progress, bounds)
         if bounds.hang_s <= 0:
             return
-        own = Member(group.rank, node or this_node(), this_machine(), os.getpid(), self.progress.descriptor)
-        self._own, self._members = own, group.all_gather_object(own)
+        own_member = Member(group.rank, node or this_node(), this_machine(), os.getpid(), self.progress.descriptor)
+        self._own, self._members = own_member, group.all_gather_object(own_member)
         self._silence_s = max(2.0, bounds.hang_s / 2)
         self._every_s = max(1.0, bounds.hang_s / 10)
         self._beat_s = max(self._every_s, group.world_size / 100)
@@ -82,13 +82,13 @@ class HangWatch:
             deputy = next(away, 1)
             self._connections.meet(
                 _Around(group, deputy),
-                own.node,
+                own_member.node,
                 lambda peer, message: self._hear(self._stars[1], message),
                 lambda peer: None,
             )
             self._stars.append(Star(deputy, group.rank, self._connections.tell_all))
         self._calls = {
-            star.center: RollCall(star, self._members, own, self._silence_s, self._every_s)
+            star.center: RollCall(star, self._members, own_member, self._silence_s, self._every_s)
             for star in self._stars
             if star.is_center
         }
@@ -162,34 +162,34 @@ class HangWatch:
             return
         if now < self._patient_until:
             return
-        own = self.state()
-        suspicious = own.standing_s >= own.bound_s / 2
+        own_state = self.state()
+        suspicious = own_state.standing_s >= own_state.bound_s / 2
         if suspicious and now - self._asked_at >= self._every_s:
             self._asked_at = now
-            self._ask(now, own)
+            self._ask(now, own_state)
         if not suspicious:
             for star in self._stars:
                 star.asked_at = None
         if now - self._beat_at >= self._beat_s and self._rank != 0:
             self._beat_at = now
-            self._stars[0].tell({"kind": "hang-state", "state": own.as_message()})
+            self._stars[0].tell({"kind": "hang-state", "state": own_state.as_message()})
         for star in self._stars:
             if star.is_center:
-                states = self._calls[star.center].look(now, own)
+                states = self._calls[star.center].look(now, own_state)
                 if states is not None:
                     self._declare(star, states)
 
-    def _ask(self, now: float, own: RankState) -> None:
+    def _ask(self, now: float, own_state: RankState) -> None:
         """Report a suspicion to rank 0, or to the deputy if rank 0 does not answer; act alone if neither does."""
         for star in self._stars:
             if star.is_center:
                 self._calls[star.center].suspect(now)
                 return
-            star.ask(now, own)
+            star.ask(now, own_state)
             if star.silent_s(now) < self._silence_s / 2:
                 return
-        if own.over and self._stars[-1].silent_s(now) >= self._silence_s:
-            self._end_alone(now, own)
+        if own_state.over and self._stars[-1].silent_s(now) >= self._silence_s:
+            self._end_alone(now, own_state)
 
     def _hear(self, star: Star, message: dict[str, Any]) -> None:
         """Handle a message of a star; also called in the watcher's thread."""
@@ -218,12 +218,12 @@ class HangWatch:
         if report is not None and not self._stop.is_set():
             self._end(star, report)
 
-    def _end_alone(self, now: float, own: RankState) -> None:
+    def _end_alone(self, now: float, own_state: RankState) -> None:
         """End all ranks without rank 0 and its deputy, which do not answer, and without asking the others."""
         call = RollCall(Star(self._rank, self._rank, lambda message: None), self._members, self._own, 0.0, 1.0)
         call.suspect(now)
         silent = [self._members[star.center] for star in self._stars]
-        states = [own, *(RankState(member.rank, member.node, silent=True) for member in silent)]
+        states = [own_state, *(RankState(member.rank, member.node, silent=True) for member in silent)]
         report = call.report(states, lambda: None)
         if report is not None and not self._stop.is_set():
             self._end(self._stars[-1], report)

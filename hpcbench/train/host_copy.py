@@ -47,9 +47,9 @@ class HostCopy:
         if isinstance(value, Tensor):
             return self._buffer(value.detach()).copy_(value, non_blocking=True)
         if isinstance(value, dict):
-            return {key: self._copied(each) for key, each in value.items()}
+            return {key: self._copied(child) for key, child in value.items()}
         if isinstance(value, list | tuple):
-            return type(value)(self._copied(each) for each in value)
+            return type(value)(self._copied(child) for child in value)
         return value
 
     def _buffer(self, like: Tensor) -> Tensor:

@@ -215,9 +215,9 @@ class Trainer:
     def flush(self) -> None:
         """Fetch what the observers have kept since the last flush, write it, and show the loss."""
         self.run.phases.settle()
-        found = self.step.observers.flush(self.state.epoch + 1)
+        rows_by_table = self.step.observers.flush(self.state.epoch + 1)
         self.run.communication.settle()
-        for table, rows in found.items():
+        for table, rows in rows_by_table.items():
             if self.run.is_first:
                 self.run.folder.append_rows(table, rows)
             if table == "steps.csv":

@@ -33,18 +33,18 @@ def find_measurement(name: str) -> Measurement:
     point = plugins.find(plugins.MEASUREMENTS, name)
     if point is None:
         raise InputError(f"no package registers a measurement '{name}'; install its package")
-    found: Measurement = plugins.load(point, Measurement)
-    if not (isinstance(found.kind, type) and issubclass(found.kind, StepObserver)):
+    measurement: Measurement = plugins.load(point, Measurement)
+    if not (isinstance(measurement.kind, type) and issubclass(measurement.kind, StepObserver)):
         raise InputError(f"{plugins.words(point)} must have a StepObserver as its kind; mend its package")
-    if found.kind.summary is not StepObserver.summary:
+    if measurement.kind.summary is not StepObserver.summary:
         raise InputError(f"{plugins.words(point)} has a summary; write rows instead")
-    table, own = found.kind.table, {*(each.kind.table for each in MEASUREMENTS), *OTHER_TABLES} - {""}
-    if table in own or (table and not (table.endswith(".csv") and table == Path(table).name)):
+    table, taken = measurement.kind.table, {*(other.kind.table for other in MEASUREMENTS), *OTHER_TABLES} - {""}
+    if table in taken or (table and not (table.endswith(".csv") and table == Path(table).name)):
         raise InputError(
             f"{plugins.words(point)} writes into '{table}', which must be a name such as {name}.csv, and "
-            f"none of {', '.join(sorted(own))}; mend its package"
+            f"none of {', '.join(sorted(taken))}; mend its package"
         )
-    return found
+    return measurement
 
 
 def check_measurements(config: RunConfig, parts: int) -> None:
@@ -52,11 +52,11 @@ def check_measurements(config: RunConfig, parts: int) -> None:
 
     ``parts`` counts the parts of a step over all ranks.
     """
-    found = {name: find_measurement(name) for name in config.measure.extra}
+    extras = {name: find_measurement(name) for name in config.measure.extra}
     for key in ("table", "name"):
-        values = [value for each in found.values() if (value := getattr(each.kind, key))]
-        for name, each in found.items():
-            if values.count(getattr(each.kind, key)) > 1:
+        values = [value for extra in extras.values() if (value := getattr(extra.kind, key))]
+        for name, extra in extras.items():
+            if values.count(getattr(extra.kind, key)) > 1:
                 raise InputError(f"measure.extra: '{name}' has the {key} of another one; leave one of them")
     for measurement in measurements(config):
         measurement.check(config, parts)
@@ -64,22 +64,22 @@ def check_measurements(config: RunConfig, parts: int) -> None:
 
 def measurements(config: RunConfig) -> Iterator[Measurement]:
     """The measurements that the configuration asks for, in the order in which their observers are called."""
-    yield from (each for each in MEASUREMENTS if each.wanted(config))
-    yield from (each for name in config.measure.extra if (each := find_measurement(name)).wanted(config))
+    yield from (measurement for measurement in MEASUREMENTS if measurement.wanted(config))
+    yield from (measurement for name in config.measure.extra if (measurement := find_measurement(name)).wanted(config))
 
 
 def looks_at_gradients(config: RunConfig) -> bool:
     """Whether a measurement that the configuration asks for needs gradients before the optimizer has used them."""
-    return any(each.kind.looks_at_gradients() for each in measurements(config))
+    return any(measurement.kind.looks_at_gradients() for measurement in measurements(config))
 
 
 def slowed_steps(config: RunConfig) -> int:
     """How many steps after those of ``measure.warmup_steps`` measurements slow down."""
-    return max((each.slowed_steps(config) for each in measurements(config)), default=0)
+    return max((measurement.slowed_steps(config) for measurement in measurements(config)), default=0)
 
 
 def make_observers(parts: ObserverInputs) -> Observers:
     """The observers that the configuration asks for."""
     run = parts.run
-    wanted = [each for each in measurements(run.config) if run.is_first or not each.only_first]
-    return Observers([each.make(parts) for each in wanted])
+    wanted = [measurement for measurement in measurements(run.config) if run.is_first or not measurement.only_first]
+    return Observers([measurement.make(parts) for measurement in wanted])

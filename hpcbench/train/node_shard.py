@@ -52,12 +52,12 @@ class NodeShard:
 
     def present(self, numbers: Indices) -> Shards:
         """The shards of all nodes, from the samples that each has; collective."""
-        found = self.world.all_gather((self.world.place.node, numbers))
+        samples_by_rank = self.world.all_gather((self.world.place.node, numbers))
         home = np.full(len(self.numbers), -1, np.int64)
-        for node, there in found:
+        for node, there in samples_by_rank:
             home[there] = node
         assert home.min() >= 0, "staging has put every sample on a node"
-        return Shards(home, nodes_of_places([node for node, _ in found], self.together))
+        return Shards(home, nodes_of_places([node for node, _ in samples_by_rank], self.together))
 
     def open(self) -> tuple[Any, Any, Indices]:
         """This node's training samples, the validation samples, and the numbers of the former in the whole set."""

@@ -144,16 +144,16 @@ class NoiseScale(StepObserver):
         if not self.due(step) or not share:
             return
         self.begun = True
-        own = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if before is not None:
-            for kept, parameter in zip(before, self.parameters, strict=True):
+            for earlier, parameter in zip(before, self.parameters, strict=True):
                 if parameter.grad is not None:
-                    kept.sub_(parameter.grad)
-            own = before
+                    earlier.sub_(parameter.grad)
+            gradients = before
         if self.axes:
-            own = [_summed(own, self.axes)]
+            gradients = [_summed(gradients, self.axes)]
         if self.counts:
-            self.small.append(_square(own) / share)
+            self.small.append(_square(gradients) / share)
 
     def before_update(self, info: StepInfo) -> None:
         """Take the norm of the whole step, after gradients are summed over ranks."""
@@ -173,11 +173,11 @@ class NoiseScale(StepObserver):
         """
         if not self.pending:
             return []
-        found = torch.stack([values for _, values in self.pending])
-        mine = found[:, :2].contiguous()
+        parts_and_squares = torch.stack([values for _, values in self.pending])
+        mine = parts_and_squares[:, :2].contiguous()
         with self.channel.message() if self.group.world_size > 1 else nullcontext():
             sums = self.group.all_reduce_sum(mine).tolist()
-        bigs = found[:, 2].tolist()
+        bigs = parts_and_squares[:, 2].tolist()
         rows: list[Row] = []
         for (info, _), (parts, small), big in zip(self.pending, sums, bigs, strict=True):
             if parts >= 2 and math.isfinite(small) and math.isfinite(big):
@@ -194,8 +194,8 @@ class NoiseScale(StepObserver):
 
     def state_dict(self) -> dict[str, Any]:
         """All measurements, and their averages."""
-        kept = vars(self.measurements)
-        return kept | {name: list(value) for name, value in kept.items() if isinstance(value, list)}
+        state = vars(self.measurements)
+        return state | {name: list(value) for name, value in state.items() if isinstance(value, list)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue the measurements of a resumed run."""
@@ -203,10 +203,10 @@ class NoiseScale(StepObserver):
 
     def summary(self) -> dict[str, Any]:
         """The noise scale of the run with its interval."""
-        found = self.measurements.ratio()
-        if found is None:
+        ratio = self.measurements.ratio()
+        if ratio is None:
             return {}
-        return {"noise_scale": found.value, "noise_scale_low": found.low, "noise_scale_high": found.high}
+        return {"noise_scale": ratio.value, "noise_scale_low": ratio.low, "noise_scale_high": ratio.high}
 
     def _scale(self, like: Tensor) -> Tensor:
         """The square of the scaler's factor, without waiting for the device."""

@@ -17,8 +17,8 @@ def end_for_bad_sample(group: Group, task: Task, samples: Any, indices: Iterable
     The reason is the first of these samples whose stored values explain it: bad data, with the exit code of bad input,
     as for an unreadable file. If none does, the training has diverged, and the reason is ``otherwise``.
     """
-    found = group.all_gather_object(blame(samples, indices, task))
-    reason = next((each for each in found if each is not None), None)
+    reasons = group.all_gather_object(blame(samples, indices, task))
+    reason = next((candidate for candidate in reasons if candidate is not None), None)
     if reason is not None:
         raise Aborted(reason, BAD_INPUT, cause="bad_data", everywhere=True) from None
     raise Aborted(otherwise, ABORTED, cause="diverged", everywhere=True) from None

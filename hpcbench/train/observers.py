@@ -101,7 +101,7 @@ class Observers:
 
     def __init__(self, observers: Sequence[StepObserver]) -> None:
         self.all = list(observers)
-        self.tables = [each.table for each in self.all if each.table]
+        self.tables = [observer.table for observer in self.all if observer.table]
         self._before_backward = self._overriding("before_backward")
         self._after_backward = self._overriding("after_backward")
         self._before_update = self._overriding("before_update")
@@ -111,8 +111,8 @@ class Observers:
 
     def begin(self) -> None:
         """As in ``StepObserver``."""
-        for each in self.all:
-            each.begin()
+        for observer in self.all:
+            observer.begin()
 
     def before_backward(self, step: int) -> None:
         """As in ``StepObserver``."""
@@ -146,47 +146,47 @@ class Observers:
 
     def end(self) -> None:
         """As in ``StepObserver``."""
-        for each in self.all:
-            each.end()
+        for observer in self.all:
+            observer.end()
 
     def flush(self, epoch: int) -> dict[str, Sequence[Row]]:
         """Rows since the last call, by table."""
-        tables = {each.table: rows for each in self.all if (rows := each.flush(epoch)) and each.table}
-        for each in self.all:
-            each.flushed(tables)
+        tables = {observer.table: rows for observer in self.all if (rows := observer.flush(epoch)) and observer.table}
+        for observer in self.all:
+            observer.flushed(tables)
         return tables
 
     def check(self) -> None:
         """As in ``StepObserver``."""
-        for each in self.all:
-            each.check()
+        for observer in self.all:
+            observer.check()
 
     def evaluated(self, row: Row) -> None:
         """As in ``StepObserver``."""
-        for each in self.all:
-            each.evaluated(row)
+        for observer in self.all:
+            observer.evaluated(row)
 
     def state_dict(self) -> dict[str, Any]:
         """The state that a checkpoint keeps of each observer, by name."""
-        return {each.name: each.state_dict() for each in self.all if each.name}
+        return {observer.name: observer.state_dict() for observer in self.all if observer.name}
 
     def load_state_dict(self, states: Mapping[str, Any]) -> None:
         """Continue from what ``state_dict`` returned; an observer that was not there then starts from scratch."""
-        for each in self.all:
-            if each.name in states:
-                each.load_state_dict(states[each.name])
+        for observer in self.all:
+            if observer.name in states:
+                observer.load_state_dict(states[observer.name])
 
     def summary(self) -> dict[str, Any]:
         """Values for fields of ``summary.json``, from all observers."""
-        return {key: value for each in self.all for key, value in each.summary().items()}
+        return {key: value for observer in self.all for key, value in observer.summary().items()}
 
     def close(self) -> None:
         """As in ``StepObserver``."""
-        for each in self.all:
-            each.close()
+        for observer in self.all:
+            observer.close()
 
     def _overriding(self, method: str) -> list[Callable[..., None]]:
-        return [getattr(each, method) for each in self.all if _overrides(type(each), method)]
+        return [getattr(observer, method) for observer in self.all if _overrides(type(observer), method)]
 
 
 def _overrides(kind: type[StepObserver], method: str) -> bool:

@@ -73,17 +73,17 @@ def files_of_samples(application: Application, config: RunConfig, training: Any)
     """The files of each training sample, relative to ``data.root``. Raises ``InputError`` if that is not known."""
     root, number = Path(config.data.root), len(training)
     names = [path.relative_to(root).as_posix() for path in files_of_split(application, config, "train")]
-    each = len(names) // number if number else 0
-    parts = [names[start : start + each] for start in range(0, len(names), max(each, 1))]
+    files_per_sample = len(names) // number if number else 0
+    parts = [names[start : start + files_per_sample] for start in range(0, len(names), max(files_per_sample, 1))]
     files = [path.relative_to(root).as_posix() for path in getattr(training, "files", [])]
     part_of = {name: number for number, part in enumerate(parts) for name in part}
-    own = [part_of.get(file, -1) for file in files]  # both are sorted, but not by the same part of their names
-    if sorted(own) != list(range(len(parts))):
+    part_numbers = [part_of.get(file, -1) for file in files]  # both are sorted, but not by the same part of their names
+    if sorted(part_numbers) != list(range(len(parts))):
         raise InputError(
             f"staging.overlap: {application.name} does not say which files a sample is in; give its dataset a list "
             "`files`, one per sample, or set staging.overlap false"
         )
-    return [parts[number] for number in own]
+    return [parts[number] for number in part_numbers]
 
 
 def arrival_order(
@@ -100,6 +100,6 @@ def arrival_order(
 def order_of_shards(shards: Shards, seed: int, epoch: int) -> Iterable[int]:
     """Numbers of all samples: the first of each node, then the second of each, and so on."""
     nodes = sorted(set(shards.node))
-    own = [(node, shards.samples_on(node)) for node in nodes]
-    orders = [numbers[epoch_order(len(numbers), seed, epoch, node)].tolist() for node, numbers in own]
+    samples_by_node = [(node, shards.samples_on(node)) for node in nodes]
+    orders = [numbers[epoch_order(len(numbers), seed, epoch, node)].tolist() for node, numbers in samples_by_node]
     return (number for row in zip_longest(*orders) for number in row if number is not None)

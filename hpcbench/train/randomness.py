@@ -33,8 +33,8 @@ def seed_micro_batch(seed: int, epoch: int, number: int, rank: int, device: torc
     ``torch.manual_seed`` would also look for devices that the run does not use, which takes ten times as long.
     """
     bits = 0
-    for each in (seed, epoch, number, rank):
-        bits = _mix_number(bits + (each + 1) * GOLDEN)
+    for integer in (seed, epoch, number, rank):
+        bits = _mix_number(bits + (integer + 1) * GOLDEN)
     torch.default_generator.manual_seed(bits)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(bits)

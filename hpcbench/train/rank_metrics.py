@@ -79,15 +79,15 @@ class RankMetrics:
         return problem
 
     def _joules(self) -> float | None:
-        found = self.meter.read() if self.reads else NOT_READ
-        return found.joules if isinstance(found, Energy) else None
+        reading = self.meter.read() if self.reads else NOT_READ
+        return reading.joules if isinstance(reading, Energy) else None
 
     def whole_run(self) -> dict[str, float]:
         """Seconds of every phase and kind of message since the start of this process, warm or not."""
         spans, communication = self.steps.phases.timer.summary(), self.steps.communication
         messages = dict.fromkeys(MESSAGE_KINDS, 0.0) if communication is None else communication.transfer_s
-        found = {name: spans.get(name, 0.0) for name in (*PHASES, "wall")} | messages
-        return {f"run_{name}_s": seconds for name, seconds in found.items()}
+        seconds_by_name = {name: spans.get(name, 0.0) for name in (*PHASES, "wall")} | messages
+        return {f"run_{name}_s": seconds for name, seconds in seconds_by_name.items()}
 
     def row(self) -> dict[str, Any]:
         """This rank's row of ``ranks.csv``; what is not known is unset."""
@@ -123,9 +123,11 @@ class NodesEnergy:
     """What the joules cover, or why there are none."""
 
 
-def gather_rank_metrics(own: RankMetrics) -> tuple[list[dict[str, Any]], NodesEnergy]:
+def gather_rank_metrics(metrics: RankMetrics) -> tuple[list[dict[str, Any]], NodesEnergy]:
     """Rows of all ranks, and the energy of all nodes; collective."""
-    everyone = own.group.all_gather_object((own.row(), own.host, own.meter.read() if own.reads else None))
+    everyone = metrics.group.all_gather_object(
+        (metrics.row(), metrics.host, metrics.meter.read() if metrics.reads else None)
+    )
     readings = {host: reading for _, host, reading in everyone if reading is not None}
     return [row for row, _, _ in everyone], added_up(readings)
 

@@ -47,18 +47,20 @@ class Ranks:
 
 
 @contextmanager
-def connect_ranks(launch: Launch, found: RunConfig | InputError, asked: Asked | None = None) -> Iterator[Ranks]:
+def connect_ranks(
+    launch: Launch, config_or_error: RunConfig | InputError, asked: Asked | None = None
+) -> Iterator[Ranks]:
     """Threads, device and process group of this rank. An error inside ends all ranks at once.
 
     A rank that found no configuration passes its ``InputError``, which then ends all ranks and is reported once.
     ``asked`` is what the job asked for; if it got something else, ``Aborted`` is raised on all ranks.
     """
-    config = RunConfig() if isinstance(found, InputError) else found
+    config = RunConfig() if isinstance(config_or_error, InputError) else config_or_error
     with unwatched(launch):
         fabric, precision = make_fabric(launch, config)
         meeting_s = MEETING_TIMEOUT_S if asked is None else MEET_S
         group = connect(launch, fabric.device, timeout_s=config.parallel.timeout_s, meeting_s=meeting_s)
-        problem = str(found) if isinstance(found, InputError) else None
+        problem = str(config_or_error) if isinstance(config_or_error, InputError) else None
         try:
             raise_first(group.all_gather_object(("", problem)), launch.rank)
             if asked is not None:

@@ -56,10 +56,10 @@ class RollCall:
     ``now`` is always the time that this process has run (``StandstillClock.now``), in seconds.
     """
 
-    def __init__(self, star: Star, members: list[Member], own: Member, silence_s: float, every_s: float) -> None:
+    def __init__(self, star: Star, members: list[Member], own_member: Member, silence_s: float, every_s: float) -> None:
         self._star = star
         self._members = members
-        self._own = own
+        self._own = own_member
         self._silence_s = silence_s
         self._every_s = every_s
         self._last_known: dict[int, RankState] = {}
@@ -90,7 +90,7 @@ class RollCall:
         if message["kind"] == "hang-suspicion":
             self.suspect(now)
 
-    def look(self, now: float, own: RankState) -> list[RankState] | None:
+    def look(self, now: float, own_state: RankState) -> list[RankState] | None:
         """Ask again if it is time to; returns the states of all ranks if some of them hang."""
         if self._suspected_at is None:
             return None
@@ -100,16 +100,16 @@ class RollCall:
         if now - self._called_at >= self._every_s:
             self._called_at = now
             self._star.tell({"kind": "hang-call"})
-        states = self._states(now, own)
+        states = self._states(now, own_state)
         return states if states is not None and culprits(states) is not None else None
 
-    def _states(self, now: float, own: RankState) -> list[RankState] | None:
+    def _states(self, now: float, own_state: RankState) -> list[RankState] | None:
         """The states of all ranks, once each has answered or been silent for too long."""
         states = []
         with self._lock:
             for member in self._members:
-                if member.rank == own.rank:
-                    states.append(own)
+                if member.rank == own_state.rank:
+                    states.append(own_state)
                     continue
                 if member.rank in self._closed:
                     continue
@@ -135,13 +135,13 @@ class RollCall:
         with self._lock:
             self._answers.clear()
         self._star.tell({"kind": "hang-gather", "inspect": inspect})
-        own = gather(self._own, self._members, inspect)
+        own_answer = gather(self._own, self._members, inspect)
         awaited = {state.rank for state in states if not state.silent and state.rank != self._own.rank}
         deadline = time.monotonic() + GATHER_S
         while awaited - set(self._answers) and time.monotonic() < deadline:
             pump()
         with self._lock:
-            answers = [own, *self._answers.values()]
+            answers = [own_answer, *self._answers.values()]
             revived = set(silent) & set(self._answers)
         if revived:
             return None
@@ -157,15 +157,15 @@ class RollCall:
         return HangReport(culprits(states) or [], seen, stacks, self._own.rank)
 
 
-def gather(own: Member, members: list[Member], inspect: dict[str, int | None]) -> dict[str, Any]:
+def gather(own_member: Member, members: list[Member], inspect: dict[str, int | None]) -> dict[str, Any]:
     """This rank's stacks, and what it can tell about the silent ranks of its node that it was asked to inspect."""
-    stacks: dict[str, str] = {str(own.rank): own_stacks()}
+    stacks: dict[str, str] = {str(own_member.rank): own_stacks()}
     seen: dict[str, dict[str, Any]] = {}
     for rank, inspector in inspect.items():
-        if inspector == own.rank:
+        if inspector == own_member.rank:
             member = members[int(rank)]
             seen[rank] = {"stopped": is_stopped(member.pid)}
             if (read := read_progress(member.pid, member.descriptor)) is not None:
                 seen[rank] |= {"phase": read[0], "step": read[1]}
             stacks[rank] = f"process {member.pid}: {stacks_of(member.pid, member.descriptor)}"
-    return {"kind": "hang-stacks", "rank": own.rank, "stacks": stacks, "seen": seen}
+    return {"kind": "hang-stacks", "rank": own_member.rank, "stacks": stacks, "seen": seen}

@@ -86,11 +86,11 @@ def set_up(
     model = build_model(application, config, ranks.device, config.train.seed)
     progress.touch()
     times = CheckpointTimes()
-    folder, found = ranks.together(lambda: open_folder(path, launch.rank, times, resume=resume, again=again))
+    folder, checkpoint = ranks.together(lambda: open_folder(path, launch.rank, times, resume=resume, again=again))
     if watch is not None:
         watch.report_into(folder)
     progress.touch()
-    log = ranks.together(lambda: start_log(folder, application, config, launch.rank, task, found))
+    log = ranks.together(lambda: start_log(folder, application, config, launch.rank, task, checkpoint))
     broadcast_state(model, group)
     phases = Phases(timer, ranks.device, in_step=False)
     timer.listen(progress.enter)
@@ -115,7 +115,7 @@ def set_up(
     )  # fmt: skip
     data = DataPath(run, training, validation)
     step = TrainingStep(run, model, whole, optimizer, reducer, whole=captured)
-    trainer = assemble(run, data, step, found, times)
+    trainer = assemble(run, data, step, checkpoint, times)
     if run.is_first:
         folder.write_config(asked)
     write_description(run, data)
@@ -142,26 +142,26 @@ def check_input(
 
 
 def assemble(
-    run: RunContext, data: DataPath, step: TrainingStep, found: checkpoint_io.Checkpoint | None,
+    run: RunContext, data: DataPath, step: TrainingStep, checkpoint: checkpoint_io.Checkpoint | None,
     times: CheckpointTimes,
 ) -> Trainer:  # fmt: skip
-    """The trainer with its observers, in the state of checkpoint ``found``. Raises ``InputError`` for another run's."""
+    """The trainer with its observers, in the state of ``checkpoint``. Raises ``InputError`` for another run's."""
     unmeasured = run.config.measure.warmup_steps + slowed_steps(run.config)
     step_times = StepTimes(run.phases, unmeasured, run.communication)
     rank_metrics = RankMetrics(run.group, step_times, run.threads, has_simulated_nodes(run.config))
     step.observers = make_observers(
-        ObserverInputs(run, step, step_times, resumed_step=0 if found is None else int(found.state["step"]))
+        ObserverInputs(run, step, step_times, resumed_step=0 if checkpoint is None else int(checkpoint.state["step"]))
     )
     checkpoints = Checkpoints(run, step, (len(data.training), len(data.validation)), times)
     state, earlier = State(), Attempts()
-    if found is not None:
+    if checkpoint is not None:
         earlier = run.group.together(lambda: Attempts.read(run.folder.path))
-        checkpoints.times.learn(each.checkpoint for each in earlier.attempts)
-        state = run.group.together(lambda: checkpoints.restore(found))
+        checkpoints.times.learn(attempt.checkpoint for attempt in earlier.attempts)
+        state = run.group.together(lambda: checkpoints.restore(checkpoint))
     recorder = AttemptRecorder(run, rank_metrics, checkpoints.times, earlier, state.step)
     checkpoints.writer.on_written = recorder.record_written
     trainer = Trainer(run, data, step, rank_metrics, checkpoints, recorder, state)
-    if found is not None:  # last, since a refused run must leave the folder, and above all the log, as it was
+    if checkpoint is not None:  # last, since a refused run must leave the folder, and above all the log, as it was
         tables = (*step.observers.tables, "epochs.csv")
         run.group.together(lambda: continue_folder(run, tables, state.step) if run.is_first else None)
     return trainer
@@ -212,12 +212,12 @@ def open_folder(
     """The run folder, new or continued, and the checkpoint to continue from. Rank 0 makes it, the others name it."""
     if resume:
         folder = RunFolder.open(path)
-        found = checkpoint_io.load_newest(folder.checkpoints, times)
-        if found is None:
+        checkpoint = checkpoint_io.load_newest(folder.checkpoints, times)
+        if checkpoint is None:
             raise InputError(f"{path} holds no checkpoint to resume from; start again with another --run-dir")
         if rank == 0:
-            check_records(folder, State.from_dict(found.state), complete(folder.checkpoints)[-1])
-        return folder, found
+            check_records(folder, State.from_dict(checkpoint.state), complete(folder.checkpoints)[-1])
+        return folder, checkpoint
     if rank != 0:
         return RunFolder(path), None
     if again:
@@ -227,16 +227,16 @@ def open_folder(
 
 def start_log(
     folder: RunFolder, application: Application, config: RunConfig, rank: int, task: Task,
-    found: checkpoint_io.Checkpoint | None,
+    checkpoint: checkpoint_io.Checkpoint | None,
 ) -> RunLog:  # fmt: skip
     """The official log up to the start of the initialisation; that of a resumed run is only read so far."""
     first = rank == 0
-    if found is None:
+    if checkpoint is None:
         log = RunLog(folder.mllog, enabled=first)
         log.submission(config, application)
         log.init_start()
         return log
-    state, end = State.from_dict(found.state), read_finished(folder.mllog)
+    state, end = State.from_dict(checkpoint.state), read_finished(folder.mllog)
     if end is not None and not wants_more(config, task, state, end):
         refuse_complete(folder, config, met=has_met(config, task, state, end))
         return RunLog.finished(folder.mllog, end)

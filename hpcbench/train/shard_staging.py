@@ -66,9 +66,9 @@ def log_schedule(run: RunContext, steps_per_epoch: int, epoch: int) -> None:
 
 def shared_patterns(names: Sequence[str], sharded: Sequence[str]) -> tuple[str, ...]:
     """Shell patterns for those of ``names`` that are not ``sharded``: whole folders where possible."""
-    own = set(sharded)
-    others = [name for name in names if name not in own]
-    taken = {str(folder) for name in own for folder in PurePosixPath(name).parents}
+    sharded_names = set(sharded)
+    others = [name for name in names if name not in sharded_names]
+    taken = {str(folder) for name in sharded_names for folder in PurePosixPath(name).parents}
     patterns: dict[str, None] = {}
     for name in others:
         folder = str(PurePosixPath(name).parent)
@@ -86,8 +86,8 @@ def check_placement(
     if config.staging.placement == "shard":
         training_files(application, config, training)
         if config.staging.destination:
-            each = range(len(nodes)) if "{rank}" in config.staging.destination else nodes
-            nodes_of_places(each, together)
+            places_of_ranks = range(len(nodes)) if "{rank}" in config.staging.destination else nodes
+            nodes_of_places(places_of_ranks, together)
 
 
 def reshuffle_shards(run: RunContext, data: DataPath, epoch: int) -> None:
@@ -102,8 +102,8 @@ def reshuffle_shards(run: RunContext, data: DataPath, epoch: int) -> None:
     if run.is_first:
         totals = {
             "reshuffles": len(shard.moved),
-            "reshuffle_seconds": sum(each.seconds for each in shard.moved),
-            "reshuffle_bytes": sum(each.bytes for each in shard.moved),
+            "reshuffle_seconds": sum(reshuffle.seconds for reshuffle in shard.moved),
+            "reshuffle_bytes": sum(reshuffle.bytes for reshuffle in shard.moved),
         }
         staged = json.loads(read_text(run.folder.staging))
         run.folder.write_json("staging.json", {**staged, **totals})

@@ -22,9 +22,9 @@ def rows_of_node(shape: MeshShape, nodes: Sequence[int], node: int, rows: int) -
     ``nodes`` are the nodes of all ranks.
     """
     ranks, inner = shape.spatial[0], shape.spatial_size // shape.spatial[0]
-    places = {rank % shape.spatial_size // inner for rank, other in enumerate(nodes) if other == node}
+    part_numbers = {rank % shape.spatial_size // inner for rank, other in enumerate(nodes) if other == node}
     parts = cut(rows, ranks)
-    return Extent(parts[min(places)].start, parts[max(places)].stop)
+    return Extent(parts[min(part_numbers)].start, parts[max(part_numbers)].stop)
 
 
 def check_slabs(application: Application, config: RunConfig, shape: MeshShape, task: Task) -> None:

@@ -56,15 +56,15 @@ class TrustRatios(StepObserver):
         self.before.clear()
         for parameters, ratios in self.optimizer.recorded:
             names = [self.names[parameter] for parameter in parameters]
-            found = torch.stack([norms[parameter] for parameter in parameters])
-            self.pending.append((info, names, torch.cat([ratios[:, None].to(found), found], dim=1)))
+            layer_norms = torch.stack([norms[parameter] for parameter in parameters])
+            self.pending.append((info, names, torch.cat([ratios[:, None].to(layer_norms), layer_norms], dim=1)))
 
     def flush(self, epoch: int) -> list[Row]:
         """Rows of ``trust_ratios.csv``, one per layer and step; waits for the device."""
         rows: list[Row] = [
             dict(zip(COLUMNS, (epoch, info.number, name, info.lr, *values), strict=True))
-            for info, names, found in self.pending
-            for name, values in zip(names, found.tolist(), strict=True)
+            for info, names, layer_values in self.pending
+            for name, values in zip(names, layer_values.tolist(), strict=True)
         ]
         self.pending.clear()
         return rows

@@ -86,12 +86,12 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
     return time.perf_counter() - started
 
 
-def sizes_of_all(group: Group, own: set[int], *, empty: bool) -> list[int]:
+def sizes_of_all(group: Group, own_sizes: set[int], *, empty: bool) -> list[int]:
     """Batch sizes of all ranks, largest first, so that all make as many passes; 0 only if they make ``empty`` ones.
 
     Collective: passes may wait for those of other ranks, whose last batch may have another size.
     """
-    sizes = set().union(*group.all_gather_object(own))
+    sizes = set().union(*group.all_gather_object(own_sizes))
     return sorted(sizes if empty else sizes - {0}, reverse=True)
 
 
@@ -173,9 +173,12 @@ def try_optimizer(config: RunConfig, task: Task, model: nn.Module, device: torch
     if config.parallel.shard_states:
         return
     groups, kinds = task.parameter_groups(model), parameter_kinds(model)
-    copies = {each: nn.Parameter(each.detach().new_zeros((1,) * each.dim())) for each in model.parameters()}
+    copies = {
+        parameter: nn.Parameter(parameter.detach().new_zeros((1,) * parameter.dim()))
+        for parameter in model.parameters()
+    }
     for copy in copies.values():
         copy.grad = torch.zeros_like(copy)
-    known = {copies[each]: kind for each, kind in kinds.items()}
-    parts = [{**group, "params": [copies[each] for each in group["params"]]} for group in groups]
+    known = {copies[parameter]: kind for parameter, kind in kinds.items()}
+    parts = [{**group, "params": [copies[parameter] for parameter in group["params"]]} for group in groups]
     create_optimizer(config.optim, parts, device, kinds=known).step()

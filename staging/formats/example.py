@@ -43,17 +43,17 @@ def decode_example(data: Buffer, path: object = "tf.train.Example") -> dict[str,
     length or tag does not fit the data, and for more than ``MOST_FIELDS`` fields and packed integers, since millions
     take minutes. A feature without a value is an empty list.
     """
-    found: dict[str, Feature] = {}
+    features_by_name: dict[str, Feature] = {}
     message = _Message(memoryview(data), iter(range(MOST_FIELDS)))
     try:
         for features in message.submessages(1):
             for entry in features.submessages(1):
                 names = list(entry.submessages(1))
                 name = bytes(names[-1].data).decode() if names else ""
-                found[name] = _value(list(entry.submessages(2)))
+                features_by_name[name] = _value(list(entry.submessages(2)))
     except (_Malformed, UnicodeDecodeError) as error:
         raise DataError(path, f"is not a tf.train.Example ({error})", "check what wrote it, or copy it again") from None
-    return found
+    return features_by_name
 
 
 class _Malformed(Exception):  # noqa: N818  # never leaves this module

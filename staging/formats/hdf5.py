@@ -115,15 +115,15 @@ def describe(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def _describe(file: h5py.File) -> dict[str, tuple[tuple[int, ...], str]]:
-    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    datasets: dict[str, tuple[tuple[int, ...], str]] = {}
 
     def visit(name: str, item: object) -> bool | None:
         if isinstance(item, h5py.Dataset):
-            found[name] = (tuple(item.shape or ()), str(item.dtype))
-        return True if len(found) >= MOST_DATASETS else None
+            datasets[name] = (tuple(item.shape or ()), str(item.dtype))
+        return True if len(datasets) >= MOST_DATASETS else None
 
     file.visititems(visit)
-    return found
+    return datasets
 
 
 @contextmanager
@@ -230,13 +230,14 @@ def _check_end(path: Path) -> None:
 
 
 def _check(path: Path, key: str, dataset: h5py.Dataset, shape: Sequence[int | None] | None, kind: str | None) -> None:
-    found = tuple(dataset.shape or ())
+    actual_shape = tuple(dataset.shape or ())
     if shape is not None and (
-        len(found) != len(shape) or any(want not in (None, got) for want, got in zip(shape, found, strict=True))
+        len(actual_shape) != len(shape)
+        or any(want not in (None, got) for want, got in zip(shape, actual_shape, strict=True))
     ):
         raise DataError(
             path,
-            f"dataset '{key}' has shape {found} where {tuple(shape)} is expected",
+            f"dataset '{key}' has shape {actual_shape} where {tuple(shape)} is expected",
             "set the data sizes to the file's",
         )
     if kind is not None and dataset.dtype.kind not in kind:

@@ -162,7 +162,7 @@ class TarParser:
 
     def _records(self, data: bytes) -> dict[str, str]:
         """Pax records, each ``length key=value`` and a line feed."""
-        found: dict[str, str] = {}
+        records: dict[str, str] = {}
         data, start = data.rstrip(b"\0"), 0
         try:
             while start < len(data):
@@ -171,12 +171,12 @@ class TarParser:
                 key, _, value = data[space + 1 : end - 1].partition(b"=")
                 if data[end - 1 : end] != b"\n" or end <= space or not key:
                     raise ValueError("a record does not end where it says")
-                found[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
+                records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
                 start = end
         except ValueError as error:
             problem = f"has damaged pax attributes before byte {self._start()} ({error})"
             raise DataError(self._archive, problem, AGAIN) from None
-        return found
+        return records
 
     def _start(self) -> int:
         """Where the current header begins; its last piece is not yet counted."""

@@ -36,7 +36,7 @@ def gather_parts(written: dict[int, Written], world: World, places: Sequence[Pla
     """
     place = world.place
     files, ranges = pack(written)
-    local = sorted((each for each in places if each.node == place.node), key=lambda each: each.local_rank)
+    local = sorted((peer for peer in places if peer.node == place.node), key=lambda peer: peer.local_rank)
     if place.local_rank != 0:
         for array in (np.array([len(files), len(ranges)]), files, ranges):
             send(array, world, local[0].rank)
@@ -52,7 +52,7 @@ def gather_parts(written: dict[int, Written], world: World, places: Sequence[Pla
 
 def pack(written: dict[int, Written]) -> tuple[NDArray[np.void], NDArray[np.void]]:
     """The files that are written, as ``FILE``, and the ranges of all of them, as ``RANGE``; empties ``written``."""
-    files = np.array([(entry, *each.identity, len(each)) for entry, each in written.items()], FILE)
+    files = np.array([(entry, *file.identity, len(file)) for entry, file in written.items()], FILE)
     ranges, position = np.empty(int(files["ranges"].sum()), RANGE), 0
     for entry, count in zip(files["entry"].tolist(), files["ranges"].tolist(), strict=True):
         ranges[position : position + count] = written.pop(entry).part().ranges

@@ -59,8 +59,8 @@ def holds_files(text: str) -> bool:
     """Whether the transform called ``text`` holds whole files in memory at its first step."""
     from staging.landing.transform.whole import WholeTransform
 
-    found = find_transform(text)
-    first = found.steps[0] if isinstance(found, Chain) else found
+    transform = find_transform(text)
+    first = transform.steps[0] if isinstance(transform, Chain) else transform
     return isinstance(first, WholeTransform)
 
 
@@ -73,8 +73,10 @@ class Chain:
     @property
     def suffixes(self) -> tuple[str, ...]:
         """Those of all steps; empty if one does not say."""
-        each = [step.suffixes for step in self.steps]
-        return tuple(dict.fromkeys(suffix for one in each for suffix in one)) if all(each) else ()
+        suffixes_by_step = [step.suffixes for step in self.steps]
+        return (
+            tuple(dict.fromkeys(suffix for one in suffixes_by_step for suffix in one)) if all(suffixes_by_step) else ()
+        )
 
     def names(self, name: str) -> list[str]:
         """What the last step makes; empty as soon as one step can't say."""
@@ -95,15 +97,15 @@ class Chain:
 
 def _find(step: str) -> Transform:
     name, colon, rest = step.partition(":")
-    found: Transform
+    transform: Transform
     if name in BUILT_IN:
         module, cls = BUILT_IN[name]
-        found = getattr(importlib.import_module(module), cls).from_options(parse_options(step, rest))
+        transform = getattr(importlib.import_module(module), cls).from_options(parse_options(step, rest))
     elif colon:
         from staging.landing.transform.application import Application
 
-        found = Application.find(name, rest)
+        transform = Application.find(name, rest)
     else:
         known = ", ".join(BUILT_IN)
         raise InputError(f"transform '{step}' is not known; use one of {known}, or package.module:function")
-    return found
+    return transform

@@ -80,9 +80,9 @@ class DestinationLock:
             return  # it is gone, as ``refuse_other`` will say
         try:
             # Two that wrote at once may have left a mixture. A full disk leaves nothing.
-            if os.fstat(descriptor).st_size and (found := _holder(descriptor)) != self._holder:
+            if os.fstat(descriptor).st_size and (holder := _holder(descriptor)) != self._holder:
                 node, job = self._holder["node"], self._holder["job"]
-                raise _held(self._path, found or {"job": job}, node, job)
+                raise _held(self._path, holder or {"job": job}, node, job)
         finally:
             os.close(descriptor)
 
@@ -218,10 +218,10 @@ def _is_same(descriptor: int, path: Path) -> bool:
 
 def _holder(descriptor: int) -> dict[str, Any]:
     try:
-        found = json.loads(os.pread(descriptor, HOLDER_BYTES, 0))
+        holder = json.loads(os.pread(descriptor, HOLDER_BYTES, 0))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return holder if isinstance(holder, dict) else {}
 
 
 def _held(path: Path, holder: dict[str, Any], node: str, job: str) -> DataError:

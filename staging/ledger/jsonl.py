@@ -31,18 +31,18 @@ def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         with os.fdopen(open_book(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
-            found = _header(file)
-            if found is None:
-                found = {"schema": SCHEMA, **header}
+            file_header = _header(file)
+            if file_header is None:
+                file_header = {"schema": SCHEMA, **header}
                 newline = b"\n" if file.seek(0, os.SEEK_END) else b""
-                file.write(newline + json.dumps(found).encode() + b"\n")
+                file.write(newline + json.dumps(file_header).encode() + b"\n")
                 file.flush()
             # Also for a header that was found: its writer may have been killed before the disk had it.
             os.fsync(file.fileno())
             sync_folder(path.parent)
     except OSError as error:
         raise _unwritable(path, error) from None
-    return _checked(path, found)
+    return _checked(path, file_header)
 
 
 def is_there(path: Path) -> bool:
@@ -62,24 +62,24 @@ def is_begun(path: Path) -> bool:
     Raises ``DataError`` if it can't be read.
     """
     with _opened(path) as file:
-        found = _header(file)
-    return found is not None or any(True for _ in read_lines(path))
+        header = _header(file)
+    return header is not None or any(True for _ in read_lines(path))
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """The header of the file at ``path``; ``DataError`` if it can't be read, has none, or has another schema."""
-    found = find_header(path)
-    if found is None:
+    header = find_header(path)
+    if header is None:
         change = f"remove what it names with `hpcbench stage --clean {path.parent.parent}`, and stage again"
         raise DataError(path, "has no header, which said of what source the files are", change)
-    return found
+    return header
 
 
 def find_header(path: Path) -> dict[str, Any] | None:
     """Like ``read_header``, but ``None`` if the file has no header."""
     with _opened(path) as file:
-        found = _header(file)
-    return None if found is None else _checked(path, found)
+        header = _header(file)
+    return None if header is None else _checked(path, header)
 
 
 def append_lines(path: Path, lines: Iterable[str], *, durable: bool = False) -> None:
@@ -152,9 +152,9 @@ def _header(file: IO[bytes]) -> dict[str, Any] | None:
 
 
 def _checked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    found = header["schema"]
-    if found != SCHEMA:
-        said = found if isinstance(found, int | float | str) else f"of kind {type(found).__name__}"
+    schema = header["schema"]
+    if schema != SCHEMA:
+        said = schema if isinstance(schema, int | float | str) else f"of kind {type(schema).__name__}"
         problem = f"has schema {said} where this version reads {SCHEMA}"
         raise DataError(path, problem, "use the version that wrote it, or another destination")
     return header

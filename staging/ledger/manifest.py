@@ -82,10 +82,10 @@ class Manifest:
 
 def identity_of(header: dict[str, Any], path: Path) -> dict[str, Any]:
     """What the destination is for, by the header of the manifest at ``path``. Raises ``DataError`` if it can't say."""
-    found = header.get("identity", {})
-    if not isinstance(found, dict):
+    identity = header.get("identity", {})
+    if not isinstance(identity, dict):
         raise DataError(path, "has a header that names no staging", "choose another destination")
-    return found
+    return identity
 
 
 def manifest_path(destination: Path) -> Path:
@@ -178,12 +178,12 @@ def _line(file: Landed, files_of_source: int) -> str:
     return f'{{{line}, "mtime_ns": {file.mtime_ns}{source_size}{of}{kept}{blocks}}}'
 
 
-def _refuse_other(destination: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for key in {**wanted, **found}:
-        if found.get(key) != wanted.get(key):
+def _refuse_other(destination: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for key in {**wanted, **stored}:
+        if stored.get(key) != wanted.get(key):
             raise DataError(
                 destination,
-                f"holds a staging with {one_line(key, SHOWN)} {_shown(found.get(key))}, not {_shown(wanted.get(key))}",
+                f"holds a staging with {one_line(key, SHOWN)} {_shown(stored.get(key))}, not {_shown(wanted.get(key))}",
                 f"remove it with `hpcbench stage --clean {destination}`, or choose another destination",
             )
 

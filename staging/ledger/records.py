@@ -98,10 +98,10 @@ class Records:
 
     def columns(self) -> Columns:
         """Sizes and checksums of all files."""
-        places = np.fromiter(self.position.values(), np.int64, len(self.position))
-        numbers = np.frombuffer(self._numbers, np.int64).reshape(-1, WIDTH)[places]
+        positions = np.fromiter(self.position.values(), np.int64, len(self.position))
+        numbers = np.frombuffer(self._numbers, np.int64).reshape(-1, WIDTH)[positions]
         checksums = np.where(numbers[:, 3] == DOUBTED, UNKNOWN, numbers[:, 1])
-        extents = np.frombuffer(self._extents, np.int64).reshape(-1, 2)[places] // 4
+        extents = np.frombuffer(self._extents, np.int64).reshape(-1, 2)[positions] // 4
         return Columns(numbers[:, 0], checksums, extents, np.frombuffer(self._blocks, ">u4").astype(np.uint32))
 
     def complete(
@@ -124,7 +124,7 @@ class Records:
         mtimes_ns, sizes = listing.mtimes_ns[entries].tolist(), listing.sizes[entries].tolist()
         checksums = listing.checksums[entries].tolist() if as_they_are else [UNKNOWN] * len(entries)
         promised = np.zeros(len(entries), np.int64)
-        found = np.zeros(len(entries), np.int64)
+        intact = np.zeros(len(entries), np.int64)
         for name, position in self.position.items():
             at = order.get(self.sources[position])
             if at is None:
@@ -135,8 +135,8 @@ class Records:
                 continue
             if self._claim(name, position, as_they_are=as_they_are).is_of(mtimes_ns[at], sizes[at]):
                 promised[at] = files_of_source
-                found[at] += name not in bad and is_as_landed(destination.status(name), size, kept_ns)
-        whole: NDArray[np.bool_] = (found == promised) & (found > 0)
+                intact[at] += name not in bad and is_as_landed(destination.status(name), size, kept_ns)
+        whole: NDArray[np.bool_] = (intact == promised) & (intact > 0)
         return whole
 
     def claims(self) -> Iterator[Claim]:

@@ -58,7 +58,7 @@ def reread(
     """
     records = load_records(destination)
     names = list(islice(records.position, rank, None, ranks))
-    numbers, found, failure = itertools.count(), list[Verified](), Failure()
+    numbers, verified, failure = itertools.count(), list[Verified](), Failure()
 
     def work() -> None:
         buffer = memoryview(bytearray(PIECE_BYTES))
@@ -72,12 +72,12 @@ def reread(
                 bad.append(BadFile(file.name, problem))
             if progress:
                 progress.advance()
-        found.append(Verified(count, size, unchecked, tuple(bad)))
+        verified.append(Verified(count, size, unchecked, tuple(bad)))
 
     at_once = not are_small(sum(map(records.size, names)), len(names))
     with DestinationFolder(destination) as folder:
         run_in_threads(work, max(1, min(threads, len(names))), failure, at_once=at_once)
-    return in_all(found)
+    return in_all(verified)
 
 
 def in_all(parts: Sequence[Verified]) -> Verified:

@@ -44,14 +44,14 @@ def move_directly(
         writer = make_writer()
         try:
             with closing(source.reader()) as reader:
-                own = work(jobs, reader, writer, stream.piece_bytes, queue_pieces, failure)
+                counters = work(jobs, reader, writer, stream.piece_bytes, queue_pieces, failure)
         except BaseException as error:
             failure.fail(error)
             return
         finally:
             writer.abandon()  # what is unfinished, also if another thread failed
         with lock:
-            for part in (own, reader.counters, writer.counters):
+            for part in (counters, reader.counters, writer.counters):
                 total.add(part)
 
     at_once = transforms or not are_small(stream.bytes, len(stream.slices))

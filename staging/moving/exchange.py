@@ -262,8 +262,8 @@ class Exchange:
         """Send all pieces for ``to`` while those from ``source`` arrive."""
         if to == self.lane.node:
             for piece in outgoing.pieces():
-                if (own := self.own(piece)) is not None:
-                    own.buffer.release()
+                if (own_piece := self.own(piece)) is not None:
+                    own_piece.buffer.release()
             return
         for sent, received in zip_longest(outgoing.pieces(), incoming.pieces()):
             going = self.take() if sent is not None else None
@@ -319,12 +319,12 @@ class Exchange:
         if not self.checked:
             return
         expected = int.from_bytes(received[-TRAILER:], "little")
-        if (found := crc32c(received[:-TRAILER])) != expected:
+        if (actual := crc32c(received[:-TRAILER])) != expected:
             where = f"from node {source} to node {self.lane.node}"
             names = self.lane.plan.listing.names
             first, others = names[piece.fragments[0].entry], len(piece.fragments) - 1
             raise DataError(
                 f"{first} and {others} more files" if others else first,
-                f"was damaged on its way {where} (CRC32C {found:08x}, sent {expected:08x})",
+                f"was damaged on its way {where} (CRC32C {actual:08x}, sent {expected:08x})",
                 "check the network, and stage again",
             )

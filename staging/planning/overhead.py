@@ -34,8 +34,8 @@ def overhead(names: Names, content_bytes: int, folder: Path, journal_bytes: int)
 
 def parents(name: bytes) -> list[bytes]:
     """The folder of a name, and those above it."""
-    found = []
+    folders = []
     while b"/" in name:
         name = name.rpartition(b"/")[0]
-        found.append(name)
-    return found
+        folders.append(name)
+    return folders

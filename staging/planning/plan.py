@@ -74,7 +74,7 @@ class Plan:
             received = ring.sum() - ring + self._per_node(np.maximum(home, 0), away)
             sent = ring.sum() - np.roll(ring, -1) + self._per_node(self.reading_node, away)
         lanes = self.lanes_per_node or (self.lanes,) * self.nodes
-        idle = [ranks - own for ranks, own in zip(self.ranks_per_node or lanes, lanes, strict=True)]
+        idle = [ranks - lane_count for ranks, lane_count in zip(self.ranks_per_node or lanes, lanes, strict=True)]
         columns = (column.tolist() for column in (files, landing, read, sent, received))
         flows = tuple(NodeFlow(*row) for row in zip(range(self.nodes), *columns, idle, strict=True))
         return PlanSummary(int(moving.sum()), int(sizes.sum()), min(lanes), flows, max(lanes))

@@ -28,8 +28,8 @@ class Slices:
     def whole(cls, sizes: NDArray[np.int64], entries: NDArray[np.int64] | None = None) -> Slices:
         """All entries of the given ``sizes``, or those numbered ``entries``, uncut."""
         entries = np.arange(len(sizes), dtype=np.int64) if entries is None else entries
-        own = sizes[entries]
-        return cls(entries, np.zeros(len(entries), np.int64), own, own)
+        entry_sizes = sizes[entries]
+        return cls(entries, np.zeros(len(entries), np.int64), entry_sizes, entry_sizes)
 
     def __len__(self) -> int:
         return len(self.entry)
@@ -72,9 +72,9 @@ def cut(
     at = np.minimum(np.searchsorted(ends, bounds, side="right"), len(ends) - 1)
     inside = bounds - (ends[at] - weights[at])
     align = np.repeat(alignment(totals // parts), parts - 1)
-    places = (inside + align // 2) // align * align
-    good = large[order][at] & (places > 0) & (places < weights[at])
-    cuts = np.unique(np.stack([order[at[good]], places[good]]), axis=1)
+    offsets = (inside + align // 2) // align * align
+    good = large[order][at] & (offsets > 0) & (offsets < weights[at])
+    cuts = np.unique(np.stack([order[at[good]], offsets[good]]), axis=1)
     numbers = np.concatenate([np.arange(len(slices), dtype=np.int64), cuts[0]])
     starts = np.concatenate([slices.start, slices.start[cuts[0]] + cuts[1]])
     sort = np.lexsort((starts, numbers))

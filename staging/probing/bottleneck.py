@@ -73,7 +73,7 @@ def probed_shares(ranks: Sequence[Rank], ceilings: Ceilings, path: str, transfor
         if rate is None or (part == "crc32c" and verify == "none") or (part == "gunzip" and "gunzip" not in transform):
             continue
         of_nodes = [_share_of(part, name, node, rate, ceilings, path) for name, node in nodes.items()]
-        shares += sorted((found for found in of_nodes if found is not None), key=_share)[-1:]
+        shares += sorted((share for share in of_nodes if share is not None), key=_share)[-1:]
     return sorted(shares, key=_share, reverse=True)
 
 
@@ -94,7 +94,7 @@ def busy_shares(ranks: Sequence[Rank], path: str) -> list[Share]:
     }
     busy = [_busy(rank, path, nodes) for rank in moving]
     for name, choose in (("read", max), ("write", max), ("exchange", min)):
-        shares[name] = choose((found[name] for found in busy), default=0.0) / seconds
+        shares[name] = choose((rank_busy[name] for rank_busy in busy), default=0.0) / seconds
     return sorted((Share(name, share) for name, share in shares.items() if share > 0), key=_share, reverse=True)
 
 

@@ -86,23 +86,23 @@ class Ceilings:
         return {"what": "hpcbench staging probe", "schema": SCHEMA, **asdict(self)}
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any], place: object) -> Ceilings:
+    def from_dict(cls, record: dict[str, Any], place: object) -> Ceilings:
         """What ``as_dict`` returned. Raises ``DataError`` naming ``place`` for anything else."""
         again = "delete it, and probe again with `hpcbench stage SRC DST --probe`"
         try:
-            if found.get("schema") != SCHEMA:
-                raise DataError(place, f"has schema {found.get('schema')} where {SCHEMA} is read", again)
-            nodes = tuple(str(node) for node in found["nodes"])
+            if record.get("schema") != SCHEMA:
+                raise DataError(place, f"has schema {record.get('schema')} where {SCHEMA} is read", again)
+            nodes = tuple(str(node) for node in record["nodes"])
             rates = [
                 Rate(str(rate["part"]), int(rate["threads"]), int(rate["block_bytes"]),
                      _of_nodes(rate["per_node"], len(nodes)), str(rate["note"]))
-                for rate in found["rates"]
+                for rate in record["rates"]
             ]  # fmt: skip
-            if not _is_shallow(found["machine"]):
+            if not _is_shallow(record["machine"]):
                 raise ValueError("the facts of machines are nested too deeply")
             return cls(
-                str(found["source"]), str(found["destination"]), nodes, int(found["ranks"]),
-                float(found["seconds"]), tuple(rates), list(found["machine"]),
+                str(record["source"]), str(record["destination"]), nodes, int(record["ranks"]),
+                float(record["seconds"]), tuple(rates), list(record["machine"]),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(place, f"is not a probe's result ({type(error).__name__}: {error})", again) from None
@@ -137,16 +137,20 @@ def read_ceilings(destination: Path) -> Ceilings | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(path, f"can't be read as JSON ({error})", "delete it, or probe again") from None
-    return Ceilings.from_dict(found if isinstance(found, dict) else {}, path)
+    return Ceilings.from_dict(record if isinstance(record, dict) else {}, path)
 
 
 def ceilings_for(destination: Path, source: Path, nodes: int) -> Ceilings | None:
     """The last probe's result below ``destination`` if it was of this ``source`` and on as many nodes."""
-    found = read_ceilings(destination)
-    return found if found is not None and (found.source, len(found.nodes)) == (str(source.absolute()), nodes) else None
+    ceilings = read_ceilings(destination)
+    return (
+        ceilings
+        if ceilings is not None and (ceilings.source, len(ceilings.nodes)) == (str(source.absolute()), nodes)
+        else None
+    )
 
 
 def rate_text(part: str, value: float) -> str:
@@ -167,8 +171,8 @@ def block_text(size: int) -> str:
     return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size >> 10} KiB" if size % 1024 == 0 else f"{size} B"
 
 
-def _of_nodes(found: Sequence[Any], nodes: int) -> tuple[float, ...]:
-    values = tuple(float(value) for value in found)
+def _of_nodes(rates: Sequence[Any], nodes: int) -> tuple[float, ...]:
+    values = tuple(float(value) for value in rates)
     if len(values) != nodes or not all(0 <= value < math.inf for value in values):
         raise ValueError(f"rates of {nodes} nodes are as many numbers from 0 on")
     return values

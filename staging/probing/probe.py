@@ -152,8 +152,8 @@ class Probe:
                 problem = f"cannot be written to ({error.strerror})"
                 raise DataError(folder, problem, "choose another destination") from None
 
-        found = self.world.all_gather(together(self.world, works_here))
-        return [way for way in WAYS if all(way in ways for ways in found)]
+        ways_by_rank = self.world.all_gather(together(self.world, works_here))
+        return [way for way in WAYS if all(way in ways for ways in ways_by_rank)]
 
     def _number(self, ways: int) -> int:
         read = len(THREADS) * len(self._blocks()) if self.sample.segments else 0
@@ -215,11 +215,11 @@ class Probe:
 
     def _add(self, part: str, threads: int, block: int, value: float, note: str = "") -> None:
         """Gather the rates of all ranks; a rate that is 0 everywhere could not be measured."""
-        found = self.world.all_gather((self.world.place.node, value, note))
+        rates_by_rank = self.world.all_gather((self.world.place.node, value, note))
         per_node = [0.0] * self.world.place.nodes
-        for node, rate, _ in found:
+        for node, rate, _ in rates_by_rank:
             per_node[node] += rate
-        notes = {said for *_, said in found}
+        notes = {said for *_, said in rates_by_rank}
         if sum(per_node) > 0:
             said = notes.pop() if len(notes) == 1 else "mixed"
             self.rates.append(Rate(part, threads, block, tuple(per_node), said))
@@ -265,10 +265,10 @@ def node_names(world: World) -> list[str]:
 
 def machine_facts(world: World, source: Path, destination: Path) -> list[dict[str, Any]]:
     """Facts about the nodes: one object for each kind of node, with the number of such nodes; collective."""
-    own: tuple[tuple[str, Any], ...] | None = None
+    own_facts: tuple[tuple[str, Any], ...] | None = None
     if world.place.local_rank == 0:
-        kept = storage(destination)
-        own = (
+        destination_storage = storage(destination)
+        own_facts = (
             ("cpus", len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
             ("memory_bytes", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
             ("processor", platform.machine()),
@@ -276,9 +276,9 @@ def machine_facts(world: World, source: Path, destination: Path) -> list[dict[st
             ("python", platform.python_version()),
             ("ranks", world.place.local_size),
             ("source_filesystem", filesystem_type(source)),
-            ("destination_filesystem", kept.filesystem),
-            ("destination_tier", kept.tier),
+            ("destination_filesystem", destination_storage.filesystem),
+            ("destination_tier", destination_storage.tier),
         )
-    found: Sequence[tuple[tuple[str, Any], ...] | None] = world.all_gather(own)
-    kinds = Counter(facts for facts in found if facts is not None)
+    facts_by_rank: Sequence[tuple[tuple[str, Any], ...] | None] = world.all_gather(own_facts)
+    kinds = Counter(facts for facts in facts_by_rank if facts is not None)
     return [{"nodes": number, **dict(facts)} for facts, number in kinds.items()]

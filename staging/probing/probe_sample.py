@@ -52,13 +52,13 @@ class Sample:
         """Parts to read, from entries all over the listing and shuffled: entry, first byte, end."""
         sizes = self.source.listing.sizes
         entries = np.unique(np.linspace(0, len(sizes) - 1, min(NAMES, len(sizes))).astype(np.int64)).tolist()
-        found = [
+        segments = [
             (entry, start, min(start + SEGMENT, int(sizes[entry])))
             for entry in entries
             for start in range(0, int(sizes[entry]), SEGMENT)
         ]
         # neighbours are alike: in order, one rank would get only small files and another only large ones
-        return [found[number] for number in np.random.default_rng(0).permutation(len(found))]
+        return [segments[number] for number in np.random.default_rng(0).permutation(len(segments))]
 
     @property
     def largest(self) -> int:
@@ -85,9 +85,9 @@ def take_sample(options: StageOptions, world: World, source: Source | None = Non
         listing, rest = listed(root, names)
         return rest or names, not rest, listing, gzip_files(root, listing)
 
-    found = world.broadcast(together(world, find))
-    assert found is not None
-    names, looked_at, listing, gzip = found
+    chosen = world.broadcast(together(world, find))
+    assert chosen is not None
+    names, looked_at, listing, gzip = chosen
     return Sample(TreeSource(root, listing, cold=True, retries=options.retries), str(root), names, looked_at, gzip)
 
 
@@ -161,11 +161,11 @@ def listed(root: Path, names: list[str]) -> tuple[Listing, list[str]]:
 
 def gzip_files(root: Path, listing: Listing) -> list[Path]:
     """Those of the first few files that begin like gzip and fit into memory. Raises ``DataError``."""
-    found = []
+    paths = []
     for entry in range(min(GZIP_FILES, len(listing))):
         path = listing.path(root, entry)
         with opened(path) as file:
             is_gzip = file.read(3) == MAGIC + DEFLATE
         if is_gzip and listing.sizes[entry] <= GZIP_BYTES:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths

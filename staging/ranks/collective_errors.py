@@ -41,10 +41,10 @@ def run_together(step: Callable[[], T], rank: int, all_gather: Callable[[Found],
     return result  # type: ignore[return-value]
 
 
-def raise_first(found: Sequence[Found], rank: int) -> None:
+def raise_first(problems: Sequence[Found], rank: int) -> None:
     """Raise ``EveryRankError`` for the first problem that a rank has, if any; the rank that has it reports it."""
-    everywhere = len({problem for _, problem in found}) == 1
-    for number, (node, problem) in enumerate(found):
+    everywhere = len({problem for _, problem in problems}) == 1
+    for number, (node, problem) in enumerate(problems):
         if problem is not None:
             named = everywhere or not node or names(problem, node)
             raise EveryRankError(problem if named else f"{node}: {problem}", speaks=rank == number)
@@ -85,5 +85,5 @@ def watch(
     ``node`` is the name of this rank's node if it is not that in ``world``; ``until_exit`` is as in
     ``AbortWatcher``.
     """
-    own = node or world.place.node_name
-    return AbortWatcher(Ranks(world), on_abort, program=program, node=own, until_exit=until_exit)
+    node_name = node or world.place.node_name
+    return AbortWatcher(Ranks(world), on_abort, program=program, node=node_name, until_exit=until_exit)

@@ -161,12 +161,12 @@ def allow_files(connections: int, node: str) -> str:
     import psutil
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    own = psutil.Process().num_fds() + connections
-    if resource.RLIM_INFINITY != hard < own + LEAST_SPARE_FILES:
+    open_files = psutil.Process().num_fds() + connections
+    if resource.RLIM_INFINITY != hard < open_files + LEAST_SPARE_FILES:
         return (
             f"a process on {node} may open {hard} files, where one that {connections} ranks watch needs "
-            f"{own + LEAST_SPARE_FILES}; raise the hard limit (ulimit -Hn), or start fewer ranks"
+            f"{open_files + LEAST_SPARE_FILES}; raise the hard limit (ulimit -Hn), or start fewer ranks"
         )
-    if resource.RLIM_INFINITY != soft < own + SPARE_FILES:
+    if resource.RLIM_INFINITY != soft < open_files + SPARE_FILES:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return ""

@@ -27,7 +27,7 @@ def own_addresses(one_node: bool) -> list[str]:
 def resolve(name: str) -> list[str]:
     """Internet addresses of the host ``name``; none if it is not known."""
     try:
-        found = socket.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
     except OSError:
         return []
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in addresses))

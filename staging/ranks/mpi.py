@@ -130,7 +130,7 @@ def _find_pmi_socket(environ: Mapping[str, str]) -> list[tuple[int, int]]:
         return []
     try:
         number = int(environ["PMI_FD"])
-        found = os.fstat(number)
+        status = os.fstat(number)
     except (ValueError, OSError):
         return []
-    return [(number, found.st_ino)] if stat.S_ISSOCK(found.st_mode) else []
+    return [(number, status.st_ino)] if stat.S_ISSOCK(status.st_mode) else []

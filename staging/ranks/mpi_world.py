@@ -112,11 +112,11 @@ def mpi_world(environ: Mapping[str, str] = os.environ) -> World:
             f"{begun}, but mpi4py finds no MPI library; install mpi4py for the MPI of this launcher, "
             "or start one process"
         )
-    found = comm.Get_size()
+    mpi_size = comm.Get_size()
     # A launcher that does not say how many it started is believed when MPI sees several.
-    if found != (size or max(found, 2)):
+    if mpi_size != (size or max(mpi_size, 2)):
         raise EveryRankError(
-            f"{begun}, but MPI sees {found}, so they would all stage the same; start them with 'srun --mpi=pmi2' "
+            f"{begun}, but MPI sees {mpi_size}, so they would all stage the same; start them with 'srun --mpi=pmi2' "
             "(or pmix), or with the mpiexec of the MPI library that mpi4py uses",
             speaks=claim.rank == 0,
         )
@@ -153,12 +153,12 @@ def places(node_of: Iterable[Hashable], names: Sequence[str]) -> list[Place]:
     number = {key: node for node, key in enumerate(dict.fromkeys(keys))}
     named = _unique([names[first[key]] for key in number])
     sizes, seen = Counter(keys), Counter[Hashable]()
-    found = []
+    rank_places = []
     for rank, key in enumerate(keys):
         node = number[key]
-        found.append(Place(rank, len(keys), node, len(number), seen[key], sizes[key], named[node]))
+        rank_places.append(Place(rank, len(keys), node, len(number), seen[key], sizes[key], named[node]))
         seen[key] += 1
-    return found
+    return rank_places
 
 
 def _unique(names: list[str]) -> list[str]:

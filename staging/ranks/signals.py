@@ -50,12 +50,12 @@ def what_ended(error: BaseException | None) -> BaseException | None:
     A signal raises between any two lines, also between those that close a file and forget it, or that take and release
     a lock; what then breaks on the way out is not why the work ends.
     """
-    found, seen = error, set[int]()
-    while found is not None and id(found) not in seen:
-        if isinstance(found, Interrupted):
-            return found
-        seen.add(id(found))
-        found = found.__context__
+    exception, seen = error, set[int]()
+    while exception is not None and id(exception) not in seen:
+        if isinstance(exception, Interrupted):
+            return exception
+        seen.add(id(exception))
+        exception = exception.__context__
     return error
 
 

@@ -207,12 +207,12 @@ class _RowReader:
 
 
 def _columns(path: Path, file: h5py.File, datasets: Sequence[str] | None) -> list[_Column]:
-    found = _find(path, file, datasets)
-    lengths = {str(dataset.name): dataset.shape[0] for dataset in found}
+    selected = _find(path, file, datasets)
+    lengths = {str(dataset.name): dataset.shape[0] for dataset in selected}
     if len(set(lengths.values())) > 1:
         said = ", ".join(f"'{key}' {length}" for key, length in list(lengths.items())[:8])
         raise DataError(path, f"has datasets of different first axes: {said}", "name those of one length")
-    columns = sorted((_Column(dataset) for dataset in found), key=lambda column: f"{column.label}.npy")
+    columns = sorted((_Column(dataset) for dataset in selected), key=lambda column: f"{column.label}.npy")
     for one, other in pairwise(columns):
         if one.label == other.label:
             raise DataError(path, f"datasets '{one.key}' and '{other.key}' have the same last name", "name one of them")

@@ -146,9 +146,9 @@ def _verify(path: Path, data: bytes) -> tuple[int, int]:
     end = END.fullmatch(data, start)
     if end is None or not data.startswith(HEADER):
         raise DataError(path, "is cut off: its last line is not the end that it was written with", AGAIN)
-    found, said = crc32c(memoryview(data)[:start]), int(end[2], 16)
-    if found != said:
-        raise DataError(path, f"was altered: its checksum is {found:08x} where its end says {said:08x}", AGAIN)
+    computed, said = crc32c(memoryview(data)[:start]), int(end[2], 16)
+    if computed != said:
+        raise DataError(path, f"was altered: its checksum is {computed:08x} where its end says {said:08x}", AGAIN)
     if start <= len(HEADER):
         raise DataError(path, "lists no file", AGAIN)
     return int(end[1]), start

@@ -56,8 +56,8 @@ class Walked:
             (self.linked_folders, "link to a folder", "links to folders"), (self.hidden, "hidden name", "hidden names"),
             (self.books, "folder of bookkeeping", "folders of bookkeeping"),
         ]  # fmt: skip
-        found = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
-        return f"skipped: {', '.join(found)}" if found else ""
+        parts = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
+        return f"skipped: {', '.join(parts)}" if parts else ""
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ def list_tree(
     be followed, a special file, and a tree without any wanted file.
     """
     selection = Selection(tuple(include), tuple(exclude), first)
-    own = _find(root, world, selection, kinds)
-    names = sorted(_exchanged(own.names, world))
-    all_links, hidden, books = map(sum, zip(*world.all_gather((own.links, own.hidden, own.books)), strict=True))
+    part = _find(root, world, selection, kinds)
+    names = sorted(_exchanged(part.names, world))
+    all_links, hidden, books = map(sum, zip(*world.all_gather((part.links, part.hidden, part.books)), strict=True))
     if first is not None:  # a link may turn out to lead to a folder, and is then no file
         names = names[: first + all_links]
     rank, size = world.place.rank, world.place.size
@@ -131,7 +131,7 @@ def list_tree(
         listing = listing.take(files)
     listing = selection.cut(listing, root)
     refuse_bytes(root, listing.sizes)
-    return Walked(listing, own.opened + len(share), linked_folders, hidden, books)
+    return Walked(listing, part.opened + len(share), linked_folders, hidden, books)
 
 
 def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
@@ -155,14 +155,14 @@ def _find(root: Path, world: World, selection: Selection, kinds: Kinds) -> _Foun
     names: list[bytes] = []
     links = hidden = books = opened = 0
     while level:
-        own = level[place.rank :: place.size]
-        found = together(world, partial(_open_all, root, own, selection, kinds))
-        opened += len(own)
-        names += [name for folder in found for name in folder.files]
-        links += sum(folder.links for folder in found)
-        hidden += sum(folder.hidden for folder in found)
-        books += sum(folder.books for folder in found)
-        level = _exchanged([name for folder in found for name in folder.folders], world)
+        own_folders = level[place.rank :: place.size]
+        folders = together(world, partial(_open_all, root, own_folders, selection, kinds))
+        opened += len(own_folders)
+        names += [name for folder in folders for name in folder.files]
+        links += sum(folder.links for folder in folders)
+        hidden += sum(folder.hidden for folder in folders)
+        books += sum(folder.books for folder in folders)
+        level = _exchanged([name for folder in folders for name in folder.folders], world)
     return _Found(names, links, hidden, books, opened)
 
 
@@ -197,10 +197,10 @@ def _scan(root: Path, folder: bytes, kinds: Kinds) -> tuple[list[bytes], list[by
         for entry in entries:
             name = entry.name
             if name.startswith(b"."):
-                own = name == BOOKS or is_temporary(os.fsdecode(name))
+                is_own = name == BOOKS or is_temporary(os.fsdecode(name))
                 books += name == BOOKS and folder != b""
-                hidden += not (own or kinds.hidden)
-                if own or not kinds.hidden:
+                hidden += not (is_own or kinds.hidden)
+                if is_own or not kinds.hidden:
                     continue
             if not folder and name == INDEX and is_index(root / INDEX_NAME):
                 continue
@@ -251,6 +251,6 @@ def _look_at(root: Path, names: list[bytes]) -> NDArray[np.int64]:
         raise
 
 
-def _exchanged(own: list[bytes], world: World) -> list[bytes]:
+def _exchanged(own_names: list[bytes], world: World) -> list[bytes]:
     """The names that all ranks found, in rank order; one block of bytes travels much faster than a list."""
-    return [name for block in world.all_gather(b"\0".join(own)) if block for name in block.split(b"\0")]
+    return [name for block in world.all_gather(b"\0".join(own_names)) if block for name in block.split(b"\0")]

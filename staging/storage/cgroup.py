@@ -37,12 +37,12 @@ def memory_left(root: Path = Path("/")) -> int | None:
 def _groups(root: Path) -> list[tuple[Path, Path, _Files]]:
     """Per hierarchy: folder of this process's group, folder of the topmost visible group, and version."""
     try:
-        own = (root / "proc/self/cgroup").read_text().splitlines()
+        group_lines = (root / "proc/self/cgroup").read_text().splitlines()
         mounts = [line.split(" ") for line in (root / "proc/self/mountinfo").read_text().splitlines()]
     except OSError:
         return []
     groups = []
-    for line in own:
+    for line in group_lines:
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue

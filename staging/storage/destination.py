@@ -34,16 +34,16 @@ def expand(template: str, node: str, rank: int, environ: Mapping[str, str]) -> P
     other field in braces, and for an empty result.
     """
 
-    def fill(found: re.Match[str]) -> str:
-        variable = found["braced"] or found["plain"]
+    def fill(match: re.Match[str]) -> str:
+        variable = match["braced"] or match["plain"]
         if variable:
             return _variable(variable, template, environ)
-        if found["field"] == "node":
+        if match["field"] == "node":
             return node
-        if found["field"] == "rank":
+        if match["field"] == "rank":
             return str(rank)
         fields = " and ".join(f"{{{field}}}" for field in FIELDS)
-        raise InputError(f"destination {template!r} holds {found[0]!r}; the fields are {fields}")
+        raise InputError(f"destination {template!r} holds {match[0]!r}; the fields are {fields}")
 
     home = _variable("HOME", template, environ) if re.match(r"~(/|$)", template) else ""
     filled = home + _PART.sub(fill, template[1:] if home else template)

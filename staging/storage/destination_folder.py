@@ -76,17 +76,17 @@ class DestinationFolder:
     @contextmanager
     def reach(self, folder: str, *, make: bool = False) -> Iterator[int]:
         """The descriptor of a folder below (empty: this one), within the context; ``make`` makes what is missing."""
-        found = self._folders.get(folder)
-        if found is not None:
-            yield found
+        descriptor = self._folders.get(folder)
+        if descriptor is not None:
+            yield descriptor
             return
         opened = self._walk(folder, make)
         with self._lock:
-            kept = len(self._folders) < most_kept() and self._folders.setdefault(folder, opened) == opened
+            is_kept = len(self._folders) < most_kept() and self._folders.setdefault(folder, opened) == opened
         try:
             yield opened
         finally:
-            if not kept:
+            if not is_kept:
                 os.close(opened)
 
     def open(self, name: str, flags: int, *, make: bool = False) -> int:
@@ -120,10 +120,10 @@ class DestinationFolder:
             return
         with self.below(name) as below:
             for _, folders, names, inner in below.walk(topdown=False):
-                for each in names:
-                    os.unlink(each, dir_fd=inner)
-                for each in folders:
-                    os.rmdir(each, dir_fd=inner)
+                for file in names:
+                    os.unlink(file, dir_fd=inner)
+                for subfolder in folders:
+                    os.rmdir(subfolder, dir_fd=inner)
         folder, _, base = name.rpartition("/")
         with self.reach(folder) as descriptor:
             os.rmdir(base, dir_fd=descriptor)

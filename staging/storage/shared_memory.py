@@ -42,7 +42,7 @@ def left_over(folder: Path = SHARED_MEMORY, processes: Path = Path("/proc")) -> 
     Only its owner and root see who uses a segment. Root of a container does not see all processes: it counts its own
     alone.
     """
-    found: dict[str, tuple[int, int]] = {}
+    segments: dict[str, tuple[int, int]] = {}
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if not any(fnmatchcase(entry.name, pattern) for pattern in SEGMENTS):
@@ -50,12 +50,12 @@ def left_over(folder: Path = SHARED_MEMORY, processes: Path = Path("/proc")) -> 
             with suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
                 if entry.is_file(follow_symlinks=False) and os.getuid() in (0, status.st_uid):
-                    found[entry.name] = status.st_uid, status.st_blocks * 512
-    if not found:
+                    segments[entry.name] = status.st_uid, status.st_blocks * 512
+    if not segments:
         return None
     used, saw_all = in_use(folder, processes)
     left = {
-        name: size for name, (owner, size) in found.items() if name not in used and (saw_all or owner == os.getuid())
+        name: size for name, (owner, size) in segments.items() if name not in used and (saw_all or owner == os.getuid())
     }
     if not left:
         return None
@@ -68,8 +68,8 @@ def in_use(folder: Path, processes: Path) -> tuple[set[str], bool]:
     for process in processes.glob("[0-9]*"):
         try:
             for line in (process / "maps").read_text(errors="replace").splitlines():
-                _, found, name = line.partition(before)
-                names |= {name} if found else set()
+                _, matched, name = line.partition(before)
+                names |= {name} if matched else set()
             for descriptor in (process / "fd").iterdir():
                 with suppress(OSError):
                     path = str(descriptor.readlink())

@@ -57,16 +57,16 @@ def check_space(
     The needs are those of the caller's node, and so are the bytes and files that are given back before anything lands.
     Those of nodes that share a filesystem of one machine add up.
     """
-    own: _Room | DataError | None = None
+    own_room: _Room | DataError | None = None
     if world.place.local_rank == 0:
-        own = _look(destination, (need_bytes, need_files), given_back, world.place.node_name)
-    found = world.all_gather(own)
-    rooms = [room for room in found if isinstance(room, _Room)]
-    if all(_problem(each, rooms) is None for each in found):
+        own_room = _look(destination, (need_bytes, need_files), given_back, world.place.node_name)
+    rooms_or_errors = world.all_gather(own_room)
+    rooms = [room for room in rooms_or_errors if isinstance(room, _Room)]
+    if all(_problem(room_or_error, rooms) is None for room_or_error in rooms_or_errors):
         return
     # looked for only now, since that takes a look at every process
-    left = world.all_gather(_left_over(destination, own, rooms))
-    problems = (_problem(each, rooms, more) for each, more in zip(found, left, strict=True))
+    left = world.all_gather(_left_over(destination, own_room, rooms))
+    problems = (_problem(room_or_error, rooms, more) for room_or_error, more in zip(rooms_or_errors, left, strict=True))
     raise next(problem for problem in problems if problem is not None)
 
 

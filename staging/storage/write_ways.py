@@ -36,14 +36,14 @@ def choose_way(asked: str, probed: str, folder: Path) -> WriteWay:
     kind = filesystem_type(existing_parent(folder))
     if asked != "auto":
         try:
-            found = ways_at(folder)
+            ways = ways_at(folder)
         except OSError as error:
             raise InputError(
                 f"--write-way {asked} cannot be tried at {folder} ({error.strerror}): make room, or take auto"
             ) from None
-        if asked not in found:
+        if asked not in ways:
             raise InputError(
-                f"--write-way {asked} does not work at {folder} ({kind}): take {' or '.join(found)}, or auto"
+                f"--write-way {asked} does not work at {folder} ({kind}): take {' or '.join(ways)}, or auto"
             )
         return WAYS[WAYS.index(asked)]
     with suppress(OSError):  # such as a full disk, onto which there may be nothing to write

@@ -26,12 +26,12 @@ def read(text: str) -> list[MovedBytes]:
         if len(fields) == FIELDS and fields[0] == "POSIX":
             counter, value, mount = fields[3], fields[4], fields[6]
             if counter in ("POSIX_BYTES_READ", "POSIX_BYTES_WRITTEN", "POSIX_READS", "POSIX_WRITES"):
-                own = sums.setdefault(mount, {})
-                own[counter] = own.get(counter, 0) + max(0, int(value))
+                mount_sums = sums.setdefault(mount, {})
+                mount_sums[counter] = mount_sums.get(counter, 0) + max(0, int(value))
     if not sums:
         raise ValueError("darshan's log has no records of the module POSIX; was the program instrumented?")
     return [
-        MovedBytes("darshan", mount, own.get("POSIX_BYTES_READ", 0), own.get("POSIX_BYTES_WRITTEN", 0),
-                   operations=own.get("POSIX_READS", 0) + own.get("POSIX_WRITES", 0))
-        for mount, own in sums.items()
+        MovedBytes("darshan", mount, mount_sums.get("POSIX_BYTES_READ", 0), mount_sums.get("POSIX_BYTES_WRITTEN", 0),
+                   operations=mount_sums.get("POSIX_READS", 0) + mount_sums.get("POSIX_WRITES", 0))
+        for mount, mount_sums in sums.items()
     ]  # fmt: skip

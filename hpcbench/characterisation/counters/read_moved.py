@@ -28,7 +28,7 @@ def read_moved(path: Path, steps: int | None = None) -> list[MovedBytes]:
     for is_output, read in READERS:
         if is_output(text):
             try:
-                return [replace(each, steps=steps) for each in read(text)]
+                return [replace(moved, steps=steps) for moved in read(text)]
             except (ValueError, KeyError, IndexError) as error:
                 raise InputError(f"--counters {path}: {error}") from None
     raise InputError(

@@ -107,8 +107,8 @@ class SplitConvolution(nn.Module):
 def geometry(layer: _ConvNd, sizes: Sequence[int], axes: Axes, padding: dict[int, tuple[int, int]]) -> Geometry:
     """The plan of every split dimension."""
     widenings, crops, taps = [], [], []
-    left = [int(each) for each in layer.padding]
-    more = [int(each) for each in layer.output_padding]
+    left = [int(width) for width in layer.padding]
+    more = [int(width) for width in layer.output_padding]
     for dim, axis in axes.items():
         place = dim - 2
         kernel, stride, dilation = layer.kernel_size[place], layer.stride[place], layer.dilation[place]
@@ -120,10 +120,10 @@ def geometry(layer: _ConvNd, sizes: Sequence[int], axes: Axes, padding: dict[int
             reach = Trimmed(Window(kernel, stride, dilation, *both), size)
         plan = Plan.of(size, axis.size, reach)
         widenings.append(Widening(dim, axis, plan))
-        own = cut(reach.outputs(size), axis.size)[axis.rank]
+        own_outputs = cut(reach.outputs(size), axis.size)[axis.rank]
         if isinstance(reach, TransposedWindow):
-            crops.append((dim, own.moved(-reach.begins(plan.need[axis.rank].start))))
-        elif (used := reach.taps(own)) != Extent(0, kernel):
+            crops.append((dim, own_outputs.moved(-reach.begins(plan.need[axis.rank].start))))
+        elif (used := reach.taps(own_outputs)) != Extent(0, kernel):
             taps.append((dim, used))
         left[place] = more[place] = 0
     return Geometry(
@@ -162,10 +162,10 @@ class _Convolve(torch.autograd.Function):
         biases = [weight.shape[1] * how.groups if how.transposed else weight.shape[0]] if ctx.with_bias else None
 
         def backward(mask: list[bool]) -> tuple[Tensor | None, ...]:
-            found: tuple[Tensor | None, ...] = torch.ops.aten.convolution_backward(
+            gradients: tuple[Tensor | None, ...] = torch.ops.aten.convolution_backward(
                 gradient, wide, weight, biases, *how.arguments, mask
             )
-            return found
+            return gradients
 
         finish = None
         if ctx.needs_input_grad[0]:

@@ -89,8 +89,8 @@ def _packed(tensor: Tensor, dim: int, extent: Extent) -> Tensor:
 def _room(like: Tensor, dim: int, length: int) -> Tensor:
     shape = list(like.shape)
     shape[dim] = length
-    batch, channels, *places = shape
-    return like.new_empty((batch, *places, channels))
+    batch, channels, *sizes = shape
+    return like.new_empty((batch, *sizes, channels))
 
 
 def _empty_like(like: Tensor, dim: int, length: int) -> Tensor:

@@ -118,7 +118,7 @@ def check_sizes(name: str, before: Sequence[int], after: Sequence[int], axes: Ax
 
 def is_within(name: str, modules: Collection[str]) -> bool:
     """Whether a module is one of ``modules``, or within one of them."""
-    return any(name == each or name.startswith(f"{each}.") for each in modules)
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
 def input_sizes(
@@ -133,15 +133,17 @@ def input_sizes(
     and for a module that resizes samples in its own code and is neither in ``whole`` nor of the types in ``known``.
     """
     trial = copy.deepcopy(model).to("meta").eval()
-    found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+    sizes_by_layer: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             if not inputs or not isinstance(inputs[0], Tensor) or not isinstance(output, Tensor):
                 return
             sizes = tuple(inputs[0].shape[2:]), tuple(output.shape[2:])
-            if found.setdefault(name, sizes) != sizes:
-                raise InputError(f"layer {name} meets inputs of {found[name][0]} and of {sizes[0]}; give each its own")
+            if sizes_by_layer.setdefault(name, sizes) != sizes:
+                raise InputError(
+                    f"layer {name} meets inputs of {sizes_by_layer[name][0]} and of {sizes[0]}; give each its own"
+                )
 
         return hook
 
@@ -158,7 +160,7 @@ def input_sizes(
             f"samples of {' x '.join(map(str, sample[1:]))} leave nothing after a layer of the model resized them; "
             "take larger samples or a larger factor"
         ) from error
-    return found
+    return sizes_by_layer
 
 
 def own_part(x: Tensor, axes: Axes) -> Tensor:

@@ -72,8 +72,8 @@ class SplitPool(nn.Module):
         self.average = isinstance(layer, _AvgPoolNd)
         self.all_count = bool(getattr(layer, "count_include_pad", True))
         self.windows = [
-            Window(*each)
-            for each in zip(self.kernel, self.stride, self.dilation, self.padding, self.padding, strict=True)
+            Window(*arguments)
+            for arguments in zip(self.kernel, self.stride, self.dilation, self.padding, self.padding, strict=True)
         ]
         self.widenings = [
             Widening(dim, axis, Plan.of(self.sizes[dim - 2], axis.size, self.windows[dim - 2]))
@@ -85,7 +85,7 @@ class SplitPool(nn.Module):
         check_part(x, self.sizes, self.axes)
         for widening in self.widenings:
             x = widen(x, widening, 0.0 if self.average else -math.inf)
-        padding = tuple(0 if dim in self.axes else each for dim, each in enumerate(self.padding, 2))
+        padding = tuple(0 if dim in self.axes else pad for dim, pad in enumerate(self.padding, 2))
         if not self.average:
             return MAX_POOLS[x.dim()](x, self.kernel, self.stride, padding, self.dilation)
         y = AVERAGE_POOLS[x.dim()](x, self.kernel, self.stride, padding)
@@ -97,8 +97,8 @@ class SplitPool(nn.Module):
         for dim, (size, window) in enumerate(zip(self.sizes, self.windows, strict=True), 2):
             axis = self.axes.get(dim)
             outputs = Extent(0, window.outputs(size))
-            own = outputs if axis is None else cut(outputs.stop, axis.size)[axis.rank]
-            inside = [window.needs(Extent(o, o + 1)).common(Extent(0, size)).length for o in range(*own)]
+            own_outputs = outputs if axis is None else cut(outputs.stop, axis.size)[axis.rank]
+            inside = [window.needs(Extent(o, o + 1)).common(Extent(0, size)).length for o in range(*own_outputs)]
             shape = [1] * y.dim()
             shape[dim] = -1
             factor = factor * (window.kernel / y.new_tensor(inside)).view(shape)

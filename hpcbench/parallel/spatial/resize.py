@@ -78,7 +78,7 @@ class Resampling:
         """Whether every output is the input at its place."""
         places = torch.arange(self.target)
         return self.size == self.target and all(
-            each.selects and torch.equal(each.places[0], places) for each in (self.single, self.double)
+            dim_taps.selects and torch.equal(dim_taps.places[0], places) for dim_taps in (self.single, self.double)
         )
 
     def outputs(self, size: int) -> int:
@@ -88,7 +88,7 @@ class Resampling:
 
     def needs(self, outputs: Extent) -> Extent:
         """As in ``Reach``; what either type needs."""
-        places = torch.cat([each.own(outputs, 0).places.flatten() for each in (self.single, self.double)])
+        places = torch.cat([dim_taps.own(outputs, 0).places.flatten() for dim_taps in (self.single, self.double)])
         return Extent(int(places.min()), int(places.max()) + 1)
 
 
@@ -112,9 +112,9 @@ class SplitUpsample(nn.Module):
         for widening in self.widenings.values():
             x = widen(x, widening)
         y = x
-        for dim, each in self.table(x.device, double=x.dtype == torch.float64).items():
+        for dim, dim_taps in self.table(x.device, double=x.dtype == torch.float64).items():
             # As in torch, weights and sums are in float32 even if the activations are narrower.
-            y = each.of(y if each.selects else y.to(torch.promote_types(x.dtype, torch.float32)), dim)
+            y = dim_taps.of(y if dim_taps.selects else y.to(torch.promote_types(x.dtype, torch.float32)), dim)
         return y.to(self.result_type(x))
 
     def result_type(self, x: Tensor) -> torch.dtype:
@@ -125,15 +125,15 @@ class SplitUpsample(nn.Module):
     def table(self, device: torch.device, *, double: bool) -> dict[int, Taps]:
         """The taps of this rank's outputs, on a device, with places counted from the start of its widened input."""
         if (device, double) not in self.tables:
-            found = {}
+            taps_by_dim = {}
             for dim, way in enumerate(self.ways, 2):
                 outputs, first = Extent(0, way.target), 0
                 if dim in self.axes:
                     axis, first = self.axes[dim], self.widenings[dim].need.start
                     outputs = cut(way.target, axis.size)[axis.rank]
                 if not way.unchanged:
-                    found[dim] = (way.double if double else way.single).own(outputs, first).to(device)
-            self.tables[device, double] = found
+                    taps_by_dim[dim] = (way.double if double else way.single).own(outputs, first).to(device)
+            self.tables[device, double] = taps_by_dim
         return self.tables[device, double]
 
 
@@ -142,11 +142,11 @@ def resamplings(layer: nn.Upsample, sizes: Sequence[int]) -> list[Resampling]:
 
     Raises ``InputError`` if torch's gradient is for other inputs than its result uses.
     """
-    found = [resampling(layer, size, place, len(sizes)) for place, size in enumerate(sizes)]
-    stays = all(way.size == way.target for way in found)
-    if layer.mode == "bicubic" and stays and not all(way.unchanged for way in found):
+    ways = [resampling(layer, size, place, len(sizes)) for place, size in enumerate(sizes)]
+    stays = all(way.size == way.target for way in ways)
+    if layer.mode == "bicubic" and stays and not all(way.unchanged for way in ways):
         raise InputError(torn(layer.mode, layer.scale_factor, "every size to itself"))
-    return found
+    return ways
 
 
 def torn(mode: str, factor: object, what: str) -> str:
@@ -191,10 +191,10 @@ class Line:
             size = size and [*size, 1]
             factor = factor and [*factor, 1 / BESIDE]
         mode = "linear" if self.mode.endswith("linear") else self.mode
-        found: Tensor = functional.interpolate(
+        outputs: Tensor = functional.interpolate(
             inputs, size, factor, mode, self.align_corners, recompute_scale_factor=self.recompute
         )
-        return found.flatten(1)
+        return outputs.flatten(1)
 
 
 def taps(line: Line, size: int, dtype: torch.dtype) -> Taps:
@@ -203,9 +203,9 @@ def taps(line: Line, size: int, dtype: torch.dtype) -> Taps:
     Raises ``InputError`` if torch's gradient is for other inputs than its result uses: then the result also uses
     other inputs for other memory layouts, so that there is no reference to match.
     """
-    weights = torch.cat([line(each) for each in ones(size, dtype)])  # (inputs, outputs)
+    weights = torch.cat([line(batch) for batch in ones(size, dtype)])  # (inputs, outputs)
     outputs = weights.shape[1]
-    back = torch.cat([gradient(line, each, size) for each in ones(outputs, dtype)])
+    back = torch.cat([gradient(line, batch, size) for batch in ones(outputs, dtype)])
     if dtype == torch.float64 and (weights - back.T).abs().max() > APART * size:
         raise InputError(torn(line.mode, line.factor, f"{size} places to {outputs}"))
     numbers = torch.arange(size)[:, None]
@@ -228,5 +228,5 @@ def gradient(line: Line, outputs: Tensor, size: int) -> Tensor:
     """The gradients of the inputs, (batch, inputs), for gradients of the outputs, (batch, outputs)."""
     with torch.enable_grad():
         inputs = torch.zeros(len(outputs), size, dtype=outputs.dtype, device="cpu", requires_grad=True)
-        (found,) = torch.autograd.grad(line(inputs), inputs, outputs)
-    return found
+        (gradients,) = torch.autograd.grad(line(inputs), inputs, outputs)
+    return gradients

@@ -72,12 +72,12 @@ def grow(old: Gains, new: Gains, folder: Path) -> Gains:
             raise InputError(
                 f"{folder} holds another study: its {name} is {before}, this one's {now}; give another --study-dir"
             )
-    named = {each.name: each for each in (*old.options, *new.options)}
-    labels = {each.label for each in named.values()}
+    named = {option.name: option for option in (*old.options, *new.options)}
+    labels = {option.label for option in named.values()}
     return replace(
         new,
         options=tuple(named.values()),
-        missing=tuple(each for each in union(old.missing, new.missing) if each.label not in labels),
+        missing=tuple(unmeasured for unmeasured in union(old.missing, new.missing) if unmeasured.label not in labels),
         repeats=max(old.repeats, new.repeats),
         commands=union(old.commands, new.commands),
         preset_values=old.preset_values,

@@ -72,7 +72,7 @@ class Shape:
 
 def candidates(machine: Machine, shape: Shape) -> tuple[list[Option], list[Missing]]:
     """Every option, in the order of ``FACTORS``, and those that this machine cannot do."""
-    found: list[Option] = []
+    options: list[Option] = []
     missing: list[Missing] = []
     for option, reason in [
         (Option("tf32", "precision", "TF32", {"train.tf32": "true"}), machine.no_tf32),
@@ -93,9 +93,9 @@ def candidates(machine: Machine, shape: Shape) -> tuple[list[Option], list[Missi
         if reason:
             missing.append(Missing(option.label, reason))
         else:
-            found.append(option)
+            options.append(option)
     layouts, none = rank_options(machine, shape)
-    return [*found, *layouts], [*missing, *none]
+    return [*options, *layouts], [*missing, *none]
 
 
 def no_messages(shape: Shape) -> str:
@@ -110,15 +110,15 @@ def message_options(shape: Shape) -> list[Option]:
     """
     overlap = {"parallel.overlap": "true"}
     sizes = {1: shape.gradient_bytes, 4: max(1, -(-shape.gradient_bytes // 4))}
-    found = [Option("overlap", "messages", "overlap", overlap)]
+    options = [Option("overlap", "messages", "overlap", overlap)]
     for buckets, size in sizes.items():
         if shape.buckets != buckets:
             words = "one bucket" if buckets == 1 else f"{buckets} buckets"
-            found.append(Option(f"overlap-{buckets}", "messages", f"overlap, {words}",
-                                {**overlap, "parallel.bucket_bytes": str(size)}))  # fmt: skip
-    last = found[-1] if shape.buckets == 1 else found[0]
+            options.append(Option(f"overlap-{buckets}", "messages", f"overlap, {words}",
+                                  {**overlap, "parallel.bucket_bytes": str(size)}))  # fmt: skip
+    last = options[-1] if shape.buckets == 1 else options[0]
     reverse = {**last.settings, "parallel.bucket_order": "forward"}
-    return [*found, Option(f"{last.name}-forward", "messages", f"{last.label}, forward", reverse)]
+    return [*options, Option(f"{last.name}-forward", "messages", f"{last.label}, forward", reverse)]
 
 
 def rank_options(machine: Machine, shape: Shape) -> tuple[list[Option], list[Missing]]:
@@ -154,10 +154,10 @@ def keep(options: Sequence[Option], held: Mapping[str, str]) -> tuple[list[Optio
 
 def combined(options: Sequence[Option]) -> Option:
     """Options of several factors as one; with one rank, without the options for messages."""
-    ranks = next((each.ranks for each in options if each.ranks is not None), None)
-    used = [each for each in options if not (ranks == 1 and each.factor in OF_MESSAGES)]
-    settings = {key: value for each in used for key, value in each.settings.items()}
-    name = "+".join(each.name for each in used)
+    ranks = next((option.ranks for option in options if option.ranks is not None), None)
+    used = [option for option in options if not (ranks == 1 and option.factor in OF_MESSAGES)]
+    settings = {key: value for option in used for key, value in option.settings.items()}
+    name = "+".join(option.name for option in used)
     return Option(
-        f"together-{name}", "together", f"together: {', '.join(each.label for each in used)}", settings, ranks
+        f"together-{name}", "together", f"together: {', '.join(option.label for option in used)}", settings, ranks
     )

@@ -25,28 +25,28 @@ XML = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'
 """Precedes a drawing that is a separate file."""
 
 
-def write_gains(study: Gains, found: Results, first: Summary, warmup_steps: int, folder: Path) -> str:
+def write_gains(study: Gains, results: Results, first: Summary, warmup_steps: int, folder: Path) -> str:
     """Write page, tables and plots into ``folder``; returns the text of ``table.txt``."""
-    plots = figures(found, first.metric)
+    plots = figures(results, first.metric)
     drawn = {figure.name: Drawn.of(figure) for figure in plots}
     for figure in plots:
         style.save(figure.figure, folder / f"{figure.name}.png")
         write_atomic(folder / f"{figure.name}.svg", f"{XML}{drawn[figure.name].svg}\n")
-    write_atomic(folder / "results.csv", results_frame(found).to_csv(index=False))
-    text = text_of(study, found, first, warmup_steps)
+    write_atomic(folder / "results.csv", results_frame(results).to_csv(index=False))
+    text = text_of(study, results, first, warmup_steps)
     write_atomic(folder / "table.txt", text + "\n")
-    write_page(folder / PAGE, page_of(study, found, first, warmup_steps, drawn))
+    write_page(folder / PAGE, page_of(study, results, first, warmup_steps, drawn))
     return text
 
 
-def text_of(study: Gains, found: Results, first: Summary, warmup_steps: int) -> str:
+def text_of(study: Gains, results: Results, first: Summary, warmup_steps: int) -> str:
     """Findings, tables, what cannot be measured, and notes as plain text within 100 columns."""
     blocks = [
-        "\n".join(wrapped([f"{heading(study, found)}: preset {study.preset}, {machine(study, first)}"])),
-        "\n".join(wrapped(findings(found, first.metric))),
-        *(sheet.as_text() for sheet in sheets(found, first.metric)),
-        missing_text(unavailable(study, found)),
-        "\n".join(wrapped(notes(study, found, warmup_steps))),
+        "\n".join(wrapped([f"{heading(study, results)}: preset {study.preset}, {machine(study, first)}"])),
+        "\n".join(wrapped(findings(results, first.metric))),
+        *(sheet.as_text() for sheet in sheets(results, first.metric)),
+        missing_text(unavailable(study, results)),
+        "\n".join(wrapped(notes(study, results, warmup_steps))),
     ]
     return "\n\n".join(block for block in blocks if block)
 
@@ -71,13 +71,13 @@ def machine(study: Gains, first: Summary) -> str:
     return f"{first.device}, {ranks} of {units.counted(max(1, study.cores // study.ranks), 'thread')}"
 
 
-def page_of(study: Gains, found: Results, first: Summary, warmup_steps: int, drawn: Mapping[str, Drawn]) -> str:
+def page_of(study: Gains, results: Results, first: Summary, warmup_steps: int, drawn: Mapping[str, Drawn]) -> str:
     """The page as HTML text."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hpcbench.study"), PackageLoader("hpcbench.results")]), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    said = findings(found, first.metric)
+    said = findings(results, first.metric)
     return environment.get_template(PAGE).render(
         version=__version__,
         page_title=f"{study.application} {study.preset}: what optimisation brings",
@@ -85,32 +85,32 @@ def page_of(study: Gains, found: Results, first: Summary, warmup_steps: int, dra
         title=first.title,
         date=first.started[:10],
         machine=machine(study, first),
-        heading=heading(study, found),
+        heading=heading(study, results),
         findings=said,
-        tiles=tiles(study, found),
-        sheets=[(sheet, LEFT) for sheet in sheets(found, first.metric)],
+        tiles=tiles(study, results),
+        sheets=[(sheet, LEFT) for sheet in sheets(results, first.metric)],
         figures=drawn,
-        missing=unavailable(study, found),
-        notes=notes(study, found, warmup_steps),
-        left=sum(each.left for each in (found.baseline, *found.options)),
+        missing=unavailable(study, results),
+        notes=notes(study, results, warmup_steps),
+        left=sum(result.left for result in (results.baseline, *results.options)),
     )
 
 
-def tiles(study: Gains, found: Results) -> list[dict[str, str]]:
+def tiles(study: Gains, results: Results) -> list[dict[str, str]]:
     """The numbers at the top of the page."""
-    best, plain = fastest(found), found.baseline.middle("step_s")
+    best, plain = fastest(results), results.baseline.middle("step_s")
     step = None if best is None else best.middle("step_s")
     speed = units.MISSING if best is None or best.ratio is None else times(best.ratio)
     ends = "no option is faster" if best is None or best.ratio is None else (
         "95 %: {:.3g}x to {:.3g}x".format(*(1 / end for end in reversed(best.ratio.interval)))
     )  # fmt: skip
-    helped = sum(each.verdict == "faster" for each in found.options)
+    helped = sum(result.verdict == "faster" for result in results.options)
     return [
         {"label": "Faster", "value": speed, "note": ends},
         {"label": "A step", "value": units.duration(step if step is not None else plain),
          "note": f"{units.duration(plain)} in the plain baseline"},
-        {"label": "Options", "value": str(len(found.options)),
-         "note": f"{helped} faster alone; {len(unavailable(study, found))} not measured"},
+        {"label": "Options", "value": str(len(results.options)),
+         "note": f"{helped} faster alone; {len(unavailable(study, results))} not measured"},
         {"label": "Repeats", "value": str(study.repeats), "note": f"of {study.steps} steps, a seed each"},
     ]  # fmt: skip
 

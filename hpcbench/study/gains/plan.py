@@ -74,12 +74,12 @@ def study_run(study: Gains, run: PlannedRun) -> StudyRun:
 def run_settings(study: Gains, run: PlannedRun) -> dict[str, str]:
     """Dotted settings of one run; what the study itself decides comes last."""
     ranks = run.option.ranks or study.ranks
-    own = {
+    decided = {
         "train.seed": str(run.repeat), "train.max_steps": str(study.steps), "train.target": "null",
         "train.local_batch_size": str(study.global_batch_size // ranks), "train.accumulation": "1",
         "parallel.threads": str(max(1, study.cores // ranks)), "train.checkpoint_every": "0",
         "train.baselines": "false", "train.page": "false", "data.last_batch": "drop",
     }  # fmt: skip
     if ranks > 1:
-        own["parallel.devices"] = str(ranks)
-    return {**study.settings, **run.option.settings, **own}
+        decided["parallel.devices"] = str(ranks)
+    return {**study.settings, **run.option.settings, **decided}

@@ -23,34 +23,38 @@ LABEL = 30
 """Characters of an option's name in a line."""
 
 
-def figures(found: Results, metric: str) -> list[Figure]:
+def figures(results: Results, metric: str) -> list[Figure]:
     """Every plot that the runs allow."""
-    shown = [each for each in (*found.options, *([found.together] if found.together else [])) if each.ratio is not None]
+    shown = [
+        result
+        for result in (*results.options, *([results.together] if results.together else []))
+        if result.ratio is not None
+    ]
     if not shown:
         return []
-    return [gains(shown, found, metric), parts([each for each in members(found) if each.values("step_s")])]
+    return [gains(shown, results, metric), parts([result for result in members(results) if result.values("step_s")])]
 
 
 @style.styled
-def gains(shown: Sequence[OptionResult], found: Results, metric: str) -> Figure:
+def gains(shown: Sequence[OptionResult], results: Results, metric: str) -> Figure:
     """Ratios of step times with intervals, and quality seed by seed."""
     figure = style.canvas(1.0 + LINE * len(shown))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-    for y, each in enumerate(shown):
-        draw_ratio(left, y, each)
-        color = COLORS["worse quality"] if each.changes_quality else style.MUTED
-        qualities = each.values("quality")
+    for y, result in enumerate(shown):
+        draw_ratio(left, y, result)
+        color = COLORS["worse quality"] if result.changes_quality else style.MUTED
+        qualities = result.values("quality")
         right.plot(qualities, [y] * len(qualities), "o", color=color, markersize=3.5, alpha=0.7)
     left.axvline(1, color=style.INK, linewidth=0.9)
     left.set_title("Time of a step over the baseline's")
     left.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    plain = found.baseline.values("quality")
+    plain = results.baseline.values("quality")
     if plain:
         right.axvspan(min(plain), max(plain), color=style.GRID, zorder=0)
     right.set_title(f"{metric_label(metric)} after equal samples")
     right.xaxis.set_major_locator(MaxNLocator(4))
     right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-    left.set_yticks(range(len(shown)), [fill(short(each), LABEL) for each in shown])
+    left.set_yticks(range(len(shown)), [fill(short(result), LABEL) for result in shown])
     left.set_ylim(len(shown) - 0.5, -0.5)
     caption = (
         "Left: the geometric mean over repeats with its 95 % interval, and each repeat as a faint dot; below 1 is "
@@ -60,13 +64,13 @@ def gains(shown: Sequence[OptionResult], found: Results, metric: str) -> Figure:
     return Figure("gains", "What each option brings", caption, figure)
 
 
-def draw_ratio(axes: Axes, y: int, each: OptionResult) -> None:
+def draw_ratio(axes: Axes, y: int, result: OptionResult) -> None:
     """Draw the ratio of an option with its interval and, faintly, its repeats."""
-    assert each.ratio is not None
-    color = COLORS.get(each.verdict, style.MUTED)
-    axes.plot(each.repeat_ratios, [y] * len(each.repeat_ratios), ".", color=color, alpha=0.35)
-    axes.plot(each.ratio.interval, [y, y], color=color, linewidth=1.6)
-    axes.plot(each.ratio.ratio, y, "o", color=color, markersize=5.5, zorder=3)
+    assert result.ratio is not None
+    color = COLORS.get(result.verdict, style.MUTED)
+    axes.plot(result.repeat_ratios, [y] * len(result.repeat_ratios), ".", color=color, alpha=0.35)
+    axes.plot(result.ratio.interval, [y, y], color=color, linewidth=1.6)
+    axes.plot(result.ratio.ratio, y, "o", color=color, markersize=5.5, zorder=3)
 
 
 @style.styled
@@ -76,12 +80,12 @@ def parts(shown: Sequence[OptionResult]) -> Figure:
     axes = figure.subplots()
     starts = [0.0] * len(shown)
     for name in STEP_PARTS:
-        widths = [1000 * (each.part(name) or 0.0) for each in shown]
+        widths = [1000 * (result.part(name) or 0.0) for result in shown]
         if sum(widths):
             axes.barh(range(len(shown)), widths, left=starts, height=0.62, color=style.PHASE_COLORS[name],
                       label=label(name))  # fmt: skip
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
-    axes.set_yticks(range(len(shown)), [fill(short(each), LABEL + 8) for each in shown])
+    axes.set_yticks(range(len(shown)), [fill(short(result), LABEL + 8) for result in shown])
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("milliseconds of a step")

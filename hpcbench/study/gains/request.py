@@ -80,7 +80,7 @@ def define(application: Application, asked: GainsRequest, settings: Mapping[str,
     options, fixed = keep(options, held)
     options, refused = runnable(application, study, options)
     if not options:
-        why = "; ".join(f"{each.label}: {each.reason}" for each in (*fixed, *refused))
+        why = "; ".join(f"{unmeasured.label}: {unmeasured.reason}" for unmeasured in (*fixed, *refused))
         raise InputError(f"no option is left to measure ({why}); change --only, --without or the settings")
     return replace(study, options=tuple(options), missing=(*missing, *fixed, *refused, *unasked))
 
@@ -115,12 +115,14 @@ def gradient_bytes(application: Application, config: RunConfig) -> int:
     """Bytes of the gradients of all parameters; nothing is allocated."""
     with torch.device("meta"):
         model: torch.nn.Module = application.module("model").build_model(config)
-    return sum(each.numel() * each.element_size() for each in model.parameters() if each.requires_grad)
+    return sum(
+        parameter.numel() * parameter.element_size() for parameter in model.parameters() if parameter.requires_grad
+    )
 
 
 def named(options: Sequence[Option], asked: GainsRequest) -> tuple[list[Option], list[Missing]]:
     """The options that ``--only`` and ``--without`` keep, and the others. Raises ``InputError`` for unknown names."""
-    names = [each.name for each in options]
+    names = [option.name for option in options]
     lists = {}
     for flag, text in (("--only", asked.only), ("--without", asked.without)):
         lists[flag] = [part.strip() for part in text.split(",") if part.strip()]
@@ -128,15 +130,15 @@ def named(options: Sequence[Option], asked: GainsRequest) -> tuple[list[Option],
             if name not in names:
                 raise InputError(f"{flag}: '{name}' is no option that this machine can do; {suggest(name, names)}")
     wanted = lists["--only"] or names
-    kept = [each for each in options if each.name in wanted and each.name not in lists["--without"]]
-    return kept, [Missing(each.label, "left out by the command") for each in options if each not in kept]
+    kept = [option for option in options if option.name in wanted and option.name not in lists["--without"]]
+    return kept, [Missing(option.label, "left out by the command") for option in options if option not in kept]
 
 
 def runnable(
     application: Application, study: Gains, options: Sequence[Option]
 ) -> tuple[list[Option], list[Missing]]:  # fmt: skip
     """The options whose settings can run, and the others with the reason why not."""
-    found, refused = [], []
+    accepted, refused = [], []
     for option in options:
         try:
             config = run_config(application, study, option)
@@ -145,8 +147,8 @@ def runnable(
         except InputError as error:
             refused.append(Missing(option.label, str(error)))
         else:
-            found.append(option)
-    return found, refused
+            accepted.append(option)
+    return accepted, refused
 
 
 def run_config(application: Application, study: Gains, option: Option) -> RunConfig:

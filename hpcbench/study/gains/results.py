@@ -85,13 +85,13 @@ class OptionResult:
 
     def middle(self, name: str) -> float | None:
         """The median of the figure ``name`` over runs."""
-        found = self.values(name)
-        return median(found) if found else None
+        values = self.values(name)
+        return median(values) if values else None
 
     def part(self, name: str) -> float | None:
         """Seconds of a part of a step, the median over runs."""
-        found = [run.parts_s[name] for run in self.runs if name in run.parts_s]
-        return median(found) if found else None
+        seconds = [run.parts_s[name] for run in self.runs if name in run.parts_s]
+        return median(seconds) if seconds else None
 
     @property
     def diverged(self) -> int:
@@ -101,14 +101,14 @@ class OptionResult:
     @property
     def quality_spread(self) -> float | None:
         """Standard deviation of the quality between seeds."""
-        found = self.values("quality")
-        return stdev(found) if len(found) > 1 else None
+        qualities = self.values("quality")
+        return stdev(qualities) if len(qualities) > 1 else None
 
     @property
     def quality_mean(self) -> float | None:
         """Mean quality of the seeds."""
-        found = self.values("quality")
-        return fmean(found) if found else None
+        qualities = self.values("quality")
+        return fmean(qualities) if qualities else None
 
     @property
     def changes_quality(self) -> bool:
@@ -144,17 +144,17 @@ class Results:
     @property
     def tested(self) -> int:
         """Number of options whose quality is compared."""
-        return sum(each.quality is not None for each in self.options)
+        return sum(result.quality is not None for result in self.options)
 
 
 def read_results(study: Gains, folder: StudyFolder, statuses: Statuses) -> Results:
     """The results so far. An option with damaged run files counts as failed."""
-    found = read_alone(study, folder, statuses)
-    option = chosen(found)
+    results = read_alone(study, folder, statuses)
+    option = chosen(results)
     if option is None:
-        return found
+        return results
     again, both = read_options(folder, statuses, together(study, option), (AGAIN, option))
-    return replace(found, again=again, together=compared([both], again, better(statuses))[0])
+    return replace(results, again=again, together=compared([both], again, better(statuses))[0])
 
 
 def read_alone(study: Gains, folder: StudyFolder, statuses: Statuses) -> Results:
@@ -163,16 +163,16 @@ def read_alone(study: Gains, folder: StudyFolder, statuses: Statuses) -> Results
     return Results(baseline, tuple(compared(options, baseline, better(statuses))))
 
 
-def chosen(found: Results) -> Option | None:
+def chosen(results: Results) -> Option | None:
     """The options that helped as one, the fastest of every factor; ``None`` if fewer than two, or before all ended."""
-    if any(each.left for each in (found.baseline, *found.options)):
+    if any(result.left for result in (results.baseline, *results.options)):
         return None
     best: dict[str, OptionResult] = {}
-    for each in found.options:
-        other = best.get(each.option.factor)
-        if each.verdict == "faster" and (other is None or speed(each) < speed(other)):
-            best[each.option.factor] = each
-    option = combined([each.option for each in best.values()])
+    for result in results.options:
+        other = best.get(result.option.factor)
+        if result.verdict == "faster" and (other is None or speed(result) < speed(other)):
+            best[result.option.factor] = result
+    option = combined([result.option for result in best.values()])
     return option if "+" in option.name else None
 
 
@@ -191,9 +191,9 @@ def read_options(
     folder: StudyFolder, statuses: Statuses, runs: Sequence[PlannedRun], options: Sequence[Option]
 ) -> list[OptionResult]:
     """What the runs of each option found, not yet compared."""
-    found = {option.name: OptionResult(option) for option in options}
-    for run in sorted(runs, key=lambda each: each.repeat):
-        before, state = found[run.option.name], status(statuses, run)
+    results = {option.name: OptionResult(option) for option in options}
+    for run in sorted(runs, key=lambda planned: planned.repeat):
+        before, state = results[run.option.name], status(statuses, run)
         wall_s = 0.0 if state.summary is None else state.summary.wall_s
         if state.status == "diverged":
             after = replace(before, runs=(*before.runs, Outcome(run.repeat, wall_s=wall_s)))
@@ -207,8 +207,8 @@ def read_options(
                 after = replace(before, failed=before.failed or str(error))
         else:
             after = replace(before, left=before.left + 1)
-        found[run.option.name] = after
-    return [replace(each, left=0) if each.failed else each for each in found.values()]
+        results[run.option.name] = after
+    return [replace(result, left=0) if result.failed else result for result in results.values()]
 
 
 def read_outcome(folder: StudyFolder, run: PlannedRun, summary: Summary) -> Outcome:
@@ -237,31 +237,31 @@ def compared(options: Sequence[OptionResult], baseline: OptionResult, direction:
     for one in (baseline, *options):
         for repeat, seconds in [*one.lost_s.items(), *((run.repeat, run.wall_s) for run in one.runs)]:
             blocks_s[repeat] = blocks_s.get(repeat, 0.0) + seconds
-    each = [beside(option, baseline, blocks_s, direction) for option in options]
-    times = iter(holm_p([one.ratio.p for one in each if one.ratio is not None]))
-    qualities = iter(holm_p([one.quality.p for one in each if one.quality is not None]))
+    results = [beside(option, baseline, blocks_s, direction) for option in options]
+    times = iter(holm_p([one.ratio.p for one in results if one.ratio is not None]))
+    qualities = iter(holm_p([one.quality.p for one in results if one.quality is not None]))
     return [
         replace(
             one, ratio=None if one.ratio is None else replace(one.ratio, p=next(times)),
             quality=None if one.quality is None else replace(one.quality, p=next(qualities)),
         )
-        for one in each
+        for one in results
     ]  # fmt: skip
 
 
 def beside(option: OptionResult, baseline: OptionResult, blocks_s: Mapping[int, float], direction: str) -> OptionResult:
     """One option beside the baseline; all runs of each repeat take ``blocks_s``."""
-    own, plain = ({run.repeat: run for run in each.runs} for each in (option, baseline))
-    both = [(own[repeat], plain[repeat]) for repeat in sorted(own.keys() & plain.keys())]
+    changed, plain = ({run.repeat: run for run in result.runs} for result in (option, baseline))
+    both = [(changed[repeat], plain[repeat]) for repeat in sorted(changed.keys() & plain.keys())]
     measured = [(a.step_s, b.step_s, a, b) for a, b in both if a.step_s is not None and b.step_s is not None]
-    timed = [each for each in measured if not are_apart(*each[2:], blocks_s[each[2].repeat])]
+    timed = [pair for pair in measured if not are_apart(*pair[2:], blocks_s[pair[2].repeat])]
     same = bool(both) and all(a.trajectory is not None and a.trajectory == b.trajectory for a, b in both)
     test = None if same else quality_test(
         [run.quality for run in option.runs], [run.quality for run in baseline.runs], direction
     )  # fmt: skip
     return replace(
-        option, ratio=step_ratio([each[0] for each in timed], [each[1] for each in timed]), same_training=same,
-        quality=test, repeat_ratios=tuple(each[0] / each[1] for each in timed),
+        option, ratio=step_ratio([pair[0] for pair in timed], [pair[1] for pair in timed]), same_training=same,
+        quality=test, repeat_ratios=tuple(pair[0] / pair[1] for pair in timed),
         changed_s=changed_parts([(a, b) for _, _, a, b in timed]), apart=len(measured) - len(timed),
     )  # fmt: skip
 
@@ -278,12 +278,12 @@ def changed_parts(pairs: Sequence[tuple[Outcome, Outcome]]) -> dict[str, float]:
     if not pairs:
         return {}
     whole = median(base.step_s or 0.0 for _, base in pairs)
-    found: dict[str, float] = {}
+    changes: dict[str, float] = {}
     for name in STEP_PARTS:
-        if all(name in each.parts_s for pair in pairs for each in pair):
+        if all(name in outcome.parts_s for pair in pairs for outcome in pair):
             difference, clear = mean_difference(
                 [a.parts_s[name] for a, _ in pairs], [b.parts_s[name] for _, b in pairs]
             )
             if clear and abs(difference) >= CLEAR_PART * whole:
-                found[name] = difference
-    return found
+                changes[name] = difference
+    return changes

@@ -14,16 +14,16 @@ from hpcbench.study.gains.step_ratio import StepRatio
 from hpcbench.study.series_comparison import p_words
 
 
-def heading(study: Gains, found: Results) -> str:
+def heading(study: Gains, results: Results) -> str:
     """The finding as a title."""
-    best = fastest(found)
+    best = fastest(results)
     if best is None or best.ratio is None:
-        done = not any(each.left or each.verdict == APART for each in (found.baseline, *found.options))
+        done = not any(result.left or result.verdict == APART for result in (results.baseline, *results.options))
         return f"No option is seen to make a step of {study.application} faster" if done else (
             f"What optimisation brings to a step of {study.application}"
         )  # fmt: skip
     how = best.option.label.removeprefix("together: ")
-    *others, last = how.split(", ") if best is found.together else [how]
+    *others, last = how.split(", ") if best is results.together else [how]
     names = f"{', '.join(others)} and {last}" if others else last
     return f"{capital(names)} {'make' if others else 'makes'} a step of {study.application} {times(best.ratio)} faster"
 
@@ -33,12 +33,12 @@ def capital(text: str) -> str:
     return text if text[:4] in ("bf16", "fp16") else text[:1].upper() + text[1:]
 
 
-def fastest(found: Results) -> OptionResult | None:
+def fastest(results: Results) -> OptionResult | None:
     """The option with the shortest step among those that were faster; those tried together take precedence."""
-    if found.together is not None and found.together.verdict == "faster":
-        return found.together
-    helped = [each for each in found.options if each.verdict == "faster" and each.ratio is not None]
-    return min(helped, key=lambda each: each.ratio.ratio if each.ratio else 1.0, default=None)
+    if results.together is not None and results.together.verdict == "faster":
+        return results.together
+    helped = [result for result in results.options if result.verdict == "faster" and result.ratio is not None]
+    return min(helped, key=lambda result: result.ratio.ratio if result.ratio else 1.0, default=None)
 
 
 def times(ratio: StepRatio) -> str:
@@ -46,53 +46,53 @@ def times(ratio: StepRatio) -> str:
     return f"{1 / ratio.ratio:.3g}x"
 
 
-def findings(found: Results, metric: str) -> list[str]:
+def findings(results: Results, metric: str) -> list[str]:
     """Which options were faster, which were not, and what they did to the quality."""
     said = []
-    if found.together is not None and found.together.ratio is not None:
-        said.append(f"{capital(found.together.option.label)}: {ratio_sentence(found.together, metric)}")
-    elif not any(each.left or each.verdict == APART for each in found.options):
-        helped = [each for each in found.options if each.verdict == "faster"]
+    if results.together is not None and results.together.ratio is not None:
+        said.append(f"{capital(results.together.option.label)}: {ratio_sentence(results.together, metric)}")
+    elif not any(result.left or result.verdict == APART for result in results.options):
+        helped = [result for result in results.options if result.verdict == "faster"]
         said.append(
             "Fewer than two options of different kinds helped, so that none were tried together."
             if helped
             else "No option made a step shorter than the baseline's noise, so that none were tried together."
         )
-    for each in found.options:
-        if each.verdict in ("faster", "slower", "worse quality") and each.ratio is not None:
-            said.append(f"{capital(each.option.label)}: {ratio_sentence(each, metric)}")
-    unseen = [each.option.label for each in found.options if each.verdict == "no difference seen"]
+    for result in results.options:
+        if result.verdict in ("faster", "slower", "worse quality") and result.ratio is not None:
+            said.append(f"{capital(result.option.label)}: {ratio_sentence(result, metric)}")
+    unseen = [result.option.label for result in results.options if result.verdict == "no difference seen"]
     if unseen:
         said.append(f"No difference in time is seen with {', '.join(unseen)}.")
-    apart = [each.option.label for each in found.options if each.verdict == APART]
+    apart = [result.option.label for result in results.options if result.verdict == APART]
     if apart:
         said.append(f"No time is compared of {', '.join(apart)}, which did not run beside the baseline.")
     return said or ["Too few runs are done to say."]
 
 
-def ratio_sentence(each: OptionResult, metric: str) -> str:
+def ratio_sentence(result: OptionResult, metric: str) -> str:
     """Step time, quality and changed parts of a step for one option."""
-    assert each.ratio is not None
-    low, high = each.ratio.interval
-    faster = each.ratio.ratio < 1
-    factor = 1 / each.ratio.ratio if faster else each.ratio.ratio
+    assert result.ratio is not None
+    low, high = result.ratio.interval
+    faster = result.ratio.ratio < 1
+    factor = 1 / result.ratio.ratio if faster else result.ratio.ratio
     ends = (1 / high, 1 / low) if faster else (low, high)
-    sure = "" if each.ratio.p <= LEVEL else ", which is not beyond the noise"
+    sure = "" if result.ratio.p <= LEVEL else ", which is not beyond the noise"
     time = f"a step is {units.interval(factor, ends)} times {'faster' if faster else 'slower'}{sure}"
-    changes = [f"{label(name)} {1000 * seconds:+.3g} ms" for name, seconds in each.changed_s.items()]
+    changes = [f"{label(name)} {1000 * seconds:+.3g} ms" for name, seconds in result.changed_s.items()]
     parts = f" ({', '.join(changes)})" if changes else ""
-    return f"{time}{parts}; {quality_sentence(each, metric)}."
+    return f"{time}{parts}; {quality_sentence(result, metric)}."
 
 
-def quality_sentence(each: OptionResult, metric: str) -> str:
+def quality_sentence(result: OptionResult, metric: str) -> str:
     """Whether the quality after equal samples differs."""
-    if each.same_training:
+    if result.same_training:
         return "it trains as the baseline to the last bit"
-    if each.quality is None:
+    if result.quality is None:
         return "the quality is not compared"
-    name, p = metric_label(metric), p_words(each.quality.p)
-    if each.changes_quality:
-        return f"{name} after equal samples is {'worse' if each.quality.worse else 'better'} (p {p})"
+    name, p = metric_label(metric), p_words(result.quality.p)
+    if result.changes_quality:
+        return f"{name} after equal samples is {'worse' if result.quality.worse else 'better'} (p {p})"
     return f"no difference in {name} after equal samples is seen (p {p})"
 
 
@@ -101,7 +101,7 @@ def label(part: str) -> str:
     return BY_NAME[part].label
 
 
-def notes(study: Gains, found: Results, warmup_steps: int) -> list[str]:
+def notes(study: Gains, results: Results, warmup_steps: int) -> list[str]:
     """How the figures were obtained, and what they do not say."""
     batch = study.global_batch_size
     said = [
@@ -113,32 +113,32 @@ def notes(study: Gains, found: Results, warmup_steps: int) -> list[str]:
         "Quality is that of the last step. Seeds of an option and of the baseline are compared by an exact permutation "
         "test, Holm's p for all options together.",
     ]
-    needed = seeds_needed(max(1, found.tested))
-    if study.repeats < needed and found.tested:
+    needed = seeds_needed(max(1, results.tested))
+    if study.repeats < needed and results.tested:
         said.append(
             f"{counted(study.repeats, 'repeat')} cannot show a difference in quality of one of "
-            f"{counted(found.tested, 'option')}; {needed} could (--repeats {needed})."
+            f"{counted(results.tested, 'option')}; {needed} could (--repeats {needed})."
         )
     said += [
-        f"{each.option.label}: {each.apart} of {len(each.runs)} runs began more than {MOST_BLOCKS:g} lengths of a "
-        "repeat before or after its baseline, so their times are not compared; more --repeats measure both together."
-        for each in (*found.options, *both(found)) if each.apart
+        f"{result.option.label}: {result.apart} of {len(result.runs)} runs began more than {MOST_BLOCKS:g} lengths of "
+        "a repeat before or after its baseline, so their times are not compared; more --repeats measure both together."
+        for result in (*results.options, *both(results)) if result.apart
     ]  # fmt: skip
-    if any(each.option.ranks for each in found.options):
+    if any(result.option.ranks for result in results.options):
         said.append("Where the number of ranks changes, so does the batch of a rank, which batch norm sees.")
-    said += [f"{each.option.label}: {counted(each.diverged, 'run')} of {len(each.runs)} diverged."
-             for each in found.options if each.diverged]  # fmt: skip
-    said += [f"{each.option.label}: {each.left} of {study.repeats} repeats left to run."
-             for each in (found.baseline, *found.options, *both(found)) if each.left]  # fmt: skip
+    said += [f"{result.option.label}: {counted(result.diverged, 'run')} of {len(result.runs)} diverged."
+             for result in results.options if result.diverged]  # fmt: skip
+    said += [f"{result.option.label}: {result.left} of {study.repeats} repeats left to run."
+             for result in (results.baseline, *results.options, *both(results)) if result.left]  # fmt: skip
     return said
 
 
-def both(found: Results) -> list[OptionResult]:
+def both(results: Results) -> list[OptionResult]:
     """The results of the second stage, if there is one."""
-    return [each for each in (found.again, found.together) if each is not None]
+    return [result for result in (results.again, results.together) if result is not None]
 
 
-def unavailable(study: Gains, found: Results) -> list[tuple[str, str]]:
+def unavailable(study: Gains, results: Results) -> list[tuple[str, str]]:
     """Options that were not measured, and why."""
-    failed = [(each.option.label, each.failed) for each in (*found.options, *both(found)) if each.failed]
-    return [*((each.label, each.reason) for each in study.missing), *failed]
+    failed = [(result.option.label, result.failed) for result in (*results.options, *both(results)) if result.failed]
+    return [*((unmeasured.label, unmeasured.reason) for unmeasured in study.missing), *failed]

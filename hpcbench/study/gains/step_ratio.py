@@ -49,8 +49,12 @@ def mean_difference(option: Sequence[float], baseline: Sequence[float]) -> tuple
     """The mean difference over repeats, and whether its 95 % interval excludes zero."""
     from hpcbench.probability import student_quantile
 
-    each = np.asarray(option) - np.asarray(baseline)
-    if len(each) < LEAST_PAIRS:
-        return (float(each.mean()) if len(each) else 0.0), False
-    away = float(student_quantile((1 + CONFIDENCE) / 2, len(each) - 1)) * float(each.std(ddof=1)) / math.sqrt(len(each))
-    return float(each.mean()), bool(abs(each.mean()) > away)
+    differences = np.asarray(option) - np.asarray(baseline)
+    if len(differences) < LEAST_PAIRS:
+        return (float(differences.mean()) if len(differences) else 0.0), False
+    away = (
+        float(student_quantile((1 + CONFIDENCE) / 2, len(differences) - 1))
+        * float(differences.std(ddof=1))
+        / math.sqrt(len(differences))
+    )
+    return float(differences.mean()), bool(abs(differences.mean()) > away)

@@ -137,10 +137,10 @@ def merged(study: Gains, folder: StudyFolder) -> Gains:
 
 def read_study(folder: StudyFolder) -> Gains:
     """The definition in a study's folder. Raises ``InputError`` if there is none."""
-    found = folder.read()
-    if found is None:
+    definition = folder.read()
+    if definition is None:
         raise InputError(f"{folder.path} holds no study.json; give the --study-dir of a study")
-    return Gains.from_dict(found, folder.definition)
+    return Gains.from_dict(definition, folder.definition)
 
 
 def plan(study: Gains, statuses: Statuses) -> str:
@@ -160,25 +160,25 @@ def plan(study: Gains, statuses: Statuses) -> str:
     )
     left = len(due(runs, statuses))
     more = f"{counted(left, 'run')} to make, then what helped together: {2 * study.repeats} more at most"
-    missing = missing_text([(each.label, each.reason) for each in study.missing])
+    missing = missing_text([(unmeasured.label, unmeasured.reason) for unmeasured in study.missing])
     return "\n\n".join(part for part in (head, plan_table(rows), missing, f"{more}\n") if part)
 
 
 def sets(settings: Mapping[str, str], ranks: int | None) -> str:
     """What an option changes, as dotted settings."""
-    own = [f"{key} {value}" for key, value in settings.items()]
-    return ", ".join([*own, *([f"--ranks {ranks}"] if ranks else [])]) or "-"
+    changes = [f"{key} {value}" for key, value in settings.items()]
+    return ", ".join([*changes, *([f"--ranks {ranks}"] if ranks else [])]) or "-"
 
 
 def status_text(study: Gains, folder: StudyFolder) -> str:
     """The plan with its progress, and why runs failed or were interrupted."""
     statuses = read_statuses(study, folder)
-    found = counted_by_status(list(statuses.values()))
-    found["left"] = len(Stages(study, folder).due(statuses))
+    counts = counted_by_status(list(statuses.values()))
+    counts["left"] = len(Stages(study, folder).due(statuses))
     told = [f"{name}: {state.status}: {state.reason}" for name, state in statuses.items()
             if state.reason and state.status in ("failed", "interrupted")]  # fmt: skip
-    again = [f"continue: hpcbench study resume {folder.path}"] if told or found["left"] else []
-    line = "runs: " + ", ".join(f"{count} {name}" for name, count in found.items())
+    again = [f"continue: hpcbench study resume {folder.path}"] if told or counts["left"] else []
+    line = "runs: " + ", ".join(f"{count} {name}" for name, count in counts.items())
     return "\n".join([plan(study, statuses), line, *told, *again])
 
 

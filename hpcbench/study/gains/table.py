@@ -40,69 +40,70 @@ SHORT = {"no difference seen": "none seen", APART: "apart"}
 """Verdicts that a narrow column shows in fewer words."""
 
 
-def members(found: Results) -> list[OptionResult]:
+def members(results: Results) -> list[OptionResult]:
     """Every line of a table: the baseline, the options, then what was tried together and its own baseline."""
-    return [found.baseline, *found.options, *both(found)]
+    return [results.baseline, *results.options, *both(results)]
 
 
-def sheets(found: Results, metric: str) -> list[Sheet]:
+def sheets(results: Results, metric: str) -> list[Sheet]:
     """All tables."""
-    return [time_sheet(found), quality_sheet(found, metric), parts_sheet(found)]
+    return [time_sheet(results), quality_sheet(results, metric), parts_sheet(results)]
 
 
-def time_sheet(found: Results) -> Sheet:
+def time_sheet(results: Results) -> Sheet:
     """The table of step times."""
     headers = ["option", "runs", "step ms", "ratio", "95 %", "p", "start s", "verdict"]
     lines = []
-    for each in members(found):
-        step, ratio = each.middle("step_s"), each.ratio
-        plain = each is found.baseline or each is found.again
+    for result in members(results):
+        step, ratio = result.middle("step_s"), result.ratio
+        plain = result is results.baseline or result is results.again
         lines.append([
-            short(each), str(len(each.runs)), ms(step),
+            short(result), str(len(result.runs)), ms(step),
             units.MISSING if ratio is None else f"{ratio.ratio:.3f}",
             units.MISSING if ratio is None else "{:.3f} to {:.3f}".format(*ratio.interval),
             units.MISSING if ratio is None else p_words(ratio.p),
-            units.significant(each.middle("init_s")), "" if plain else SHORT.get(each.verdict, each.verdict),
+            units.significant(result.middle("init_s")), "" if plain else SHORT.get(result.verdict, result.verdict),
         ])  # fmt: skip
     return Sheet(
         "Time of a step (median of repeats) and its ratio to the baseline's in the same repeat", headers, lines
     )
 
 
-def quality_sheet(found: Results, metric: str) -> Sheet:
+def quality_sheet(results: Results, metric: str) -> Sheet:
     """The table of quality after equal samples."""
     name = metric_label(metric) if metric else "quality"
     headers = ["option", "runs", name, "sd of seeds", "p", "beside the baseline"]
     lines = []
-    for each in members(found):
-        if each is found.again or each is found.baseline:
+    for result in members(results):
+        if result is results.again or result is results.baseline:
             words = ""
-        elif each.same_training:
+        elif result.same_training:
             words = "the same training"
-        elif each.quality is None:
+        elif result.quality is None:
             words = units.MISSING
-        elif each.changes_quality:
-            words = "worse" if each.quality.worse else "better"
+        elif result.changes_quality:
+            words = "worse" if result.quality.worse else "better"
         else:
             words = "no difference seen"
         lines.append([
-            short(each), str(len(each.runs)), units.score(each.quality_mean), units.significant(each.quality_spread),
-            units.MISSING if each.quality is None else p_words(each.quality.p), words,
+            short(result), str(len(result.runs)), units.score(result.quality_mean),
+            units.significant(result.quality_spread),
+            units.MISSING if result.quality is None else p_words(result.quality.p), words,
         ])  # fmt: skip
     return Sheet("Quality after equal samples (mean of seeds)", headers, lines)
 
 
-def parts_sheet(found: Results) -> Sheet:
+def parts_sheet(results: Results) -> Sheet:
     """The table of the parts of a step, in milliseconds."""
-    parts = [name for name in STEP_PARTS if any((each.part(name) or 0) > 0 for each in members(found))]
+    parts = [name for name in STEP_PARTS if any((result.part(name) or 0) > 0 for result in members(results))]
     headers = ["option", *(label(name) for name in parts)]
-    lines = [[short(each), *(ms(each.part(name)) for name in parts)] for each in members(found)]
+    lines = [[short(result), *(ms(result.part(name)) for name in parts)] for result in members(results)]
     return Sheet("Milliseconds of a step by its parts (median of repeats, mean over ranks)", headers, lines)
 
 
-def short(each: OptionResult) -> str:
+def short(result: OptionResult) -> str:
     """The label of a line; the findings list the options that were tried together."""
-    return "all that helped, together" if each.option.factor == "together" else each.option.label
+    return "all that helped, together" if result.option.factor == "together" else result.option.label
 
 
 def ms(seconds: float | None) -> str:
@@ -110,17 +111,17 @@ def ms(seconds: float | None) -> str:
     return units.MISSING if seconds is None else units.significant(1000 * seconds)
 
 
-def results_frame(found: Results) -> pd.DataFrame:
+def results_frame(results: Results) -> pd.DataFrame:
     """A table with one line per run."""
     import pandas as pd
 
     rows = [
         {
-            "option": each.option.name, "label": each.option.label, "repeat": run.repeat, "step_s": run.step_s,
+            "option": result.option.name, "label": result.option.label, "repeat": run.repeat, "step_s": run.step_s,
             **{f"{name}_s": run.parts_s.get(name) for name in STEP_PARTS}, "init_s": run.init_s,
             "quality": run.quality, "diverged": run.step_s is None,
         }
-        for each in members(found)
-        for run in each.runs
+        for result in members(results)
+        for run in result.runs
     ]  # fmt: skip
     return pd.DataFrame(rows)

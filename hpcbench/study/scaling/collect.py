@@ -86,8 +86,8 @@ def copy_run(source: Path, target: Path, names: Mapping[str, str], energy: JobEn
         keep(energy, target)  # for the copy, the scheduler cannot be asked
     run, attempts = RunFolder(source), Attempts.read(source).attempts
     if len(attempts) > 1:  # when the run was not at work
-        Attempts([Attempt(each.started, each.ended, each.first_step, each.last_step, each.cause)
-                  for each in attempts]).write(target)  # fmt: skip
+        Attempts([Attempt(attempt.started, attempt.ended, attempt.first_step, attempt.last_step, attempt.cause)
+                  for attempt in attempts]).write(target)  # fmt: skip
     RunFolder(target).write_ranks(
         [{key: without_names(value, names) for key, value in row.items()} for row in ranks_of(source)]
     )

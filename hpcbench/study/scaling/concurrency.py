@@ -91,24 +91,24 @@ def concurrent(clocks: Sequence[InstanceClock]) -> tuple[list[InstanceClock], li
     none is interrupted for more than that part of its own training. They may end at different times, as trainings to a
     target do.
     """
-    whole = [each for each in clocks if each.away_s <= LATE * each.running_s]
-    kept = _together(whole)
-    known = {each.name for each in kept}
-    began = {each.name for each in whole}
+    whole = [clock for clock in clocks if clock.away_s <= LATE * clock.running_s]
+    together = _together(whole)
+    known = {clock.name for clock in together}
+    began = {clock.name for clock in whole}
     pruned = [
-        Pruned(each.name, "late", _when(each, kept))
-        if each.name in began
-        else Pruned(each.name, "interrupted", f"was interrupted for {units.duration(each.away_s)}")
-        for each in clocks
-        if each.name not in known
+        Pruned(clock.name, "late", _when(clock, together))
+        if clock.name in began
+        else Pruned(clock.name, "interrupted", f"was interrupted for {units.duration(clock.away_s)}")
+        for clock in clocks
+        if clock.name not in known
     ]
-    return [each for each in clocks if each.name in known], pruned
+    return [clock for clock in clocks if clock.name in known], pruned
 
 
 def share_together(clocks: Sequence[InstanceClock]) -> float:
     """The part of the training time of all instances in which all of them trained: from 0 to 1."""
-    total = sum(each.running_s for each in clocks)
-    changes = sorted((moment, step) for each in clocks for period in each.running
+    total = sum(clock.running_s for clock in clocks)
+    changes = sorted((moment, step) for clock in clocks for period in clock.running
                      for moment, step in zip(period, (1, -1), strict=True))  # fmt: skip
     count, seconds = 0, 0.0
     for (moment, step), (following, _) in pairwise(changes):
@@ -119,12 +119,12 @@ def share_together(clocks: Sequence[InstanceClock]) -> float:
 
 def span_s(clocks: Sequence[InstanceClock]) -> float:
     """Seconds from the first ``run_start`` to the last ``run_stop``."""
-    return max(each.stop_s for each in clocks) - min(each.start_s for each in clocks)
+    return max(clock.stop_s for clock in clocks) - min(clock.start_s for clock in clocks)
 
 
 def last_start_s(clocks: Sequence[InstanceClock]) -> float:
     """Seconds from the first ``run_start`` to the last."""
-    starts = [each.start_s for each in clocks]
+    starts = [clock.start_s for clock in clocks]
     return max(starts) - min(starts)
 
 
@@ -132,16 +132,16 @@ def _together(clocks: Sequence[InstanceClock]) -> list[InstanceClock]:
     """The largest set whose starts are close enough to one another; among equally large ones, the earliest."""
     if not clocks:
         return []
-    room = CLOCKS_S + LATE * median(each.running_s for each in clocks)
-    order = sorted(clocks, key=lambda each: each.start_s)
-    starts = [each.start_s for each in order]
+    room = CLOCKS_S + LATE * median(clock.running_s for clock in clocks)
+    order = sorted(clocks, key=lambda clock: clock.start_s)
+    starts = [clock.start_s for clock in order]
     sets = [order[number : bisect_right(starts, start + room)] for number, start in enumerate(starts)]
     return max(sets, key=len)
 
 
-def _when(late: InstanceClock, kept: Sequence[InstanceClock]) -> str:
+def _when(late: InstanceClock, others: Sequence[InstanceClock]) -> str:
     """How far from the start of the others an instance began, and whether they had ended."""
-    first, last = min(each.start_s for each in kept), max(each.stop_s for each in kept)
+    first, last = min(clock.start_s for clock in others), max(clock.stop_s for clock in others)
     if late.start_s < first:
         over = ", and had ended by then" if late.stop_s <= first else ""
         return f"began {units.duration(first - late.start_s)} before the others{over}"

@@ -15,16 +15,16 @@ def energy(paths: Sequence[Path], runs: Sequence[Figures], known: Mapping[Path, 
     """Joules of all instances, and what they cover: as the runs read them, otherwise as accounted for their jobs."""
     if share_nodes(runs):
         return None, "not added up: instances had nodes in common, and each read these whole"
-    own = [summary.energy_j for summary, _, _ in runs if summary.energy_j is not None]
-    if len(own) == len(runs):
-        return sum(own), f"{runs[0][0].energy_source}: {runs[0][0].energy_note}"
+    joules_read = [summary.energy_j for summary, _, _ in runs if summary.energy_j is not None]
+    if len(joules_read) == len(runs):
+        return sum(joules_read), f"{runs[0][0].energy_source}: {runs[0][0].energy_note}"
     note = next(summary.energy_note for summary, _, _ in runs if summary.energy_j is None)
     known = dict(known) | accounted_energies([path for path in paths if path not in known])
     accounted = [known[path] for path in paths if path in known]
-    joules = [found.joules for found in accounted if found.joules is not None]
+    joules = [job_energy.joules for job_energy in accounted if job_energy.joules is not None]
     if len(joules) == len(paths):
-        return sum(joules), "; ".join(dict.fromkeys(found.words for found in accounted))
-    why = next((found.words for found in accounted if found.joules is None), "")
+        return sum(joules), "; ".join(dict.fromkeys(job_energy.words for job_energy in accounted))
+    why = next((job_energy.words for job_energy in accounted if job_energy.joules is None), "")
     return None, f"{note.rstrip('.')}; {why}" if why else note
 
 
@@ -33,14 +33,14 @@ def accounted_energies(paths: Sequence[Path], packing: Mapping[str, JobHandle] |
 
     An instance has an equal part of the energy of its job; ``packing`` has the jobs of such runs by name.
     """
-    kept = {path: read_kept(path / FILE) for path in paths if (path / FILE).exists()}
-    jobs = {path: read_job(path) for path in paths if path not in kept and (path / RECORD).exists()}
+    kept_energies = {path: read_kept(path / FILE) for path in paths if (path / FILE).exists()}
+    jobs = {path: read_job(path) for path in paths if path not in kept_energies and (path / RECORD).exists()}
     packed = {path: packing[path.name] for path in paths
-              if packing and path.name in packing and path not in kept and path not in jobs}  # fmt: skip
+              if packing and path.name in packing and path not in kept_energies and path not in jobs}  # fmt: skip
     handles = {job.folder: job for job in (*jobs.values(), *packed.values())}
-    found = dict(zip(handles, job_energies(list(handles.values())), strict=True))
-    shares = {path: energy_of_instance(found[job.folder], job) for path, job in packed.items()}
-    return kept | {path: found[job.folder] for path, job in jobs.items()} | shares
+    energies = dict(zip(handles, job_energies(list(handles.values())), strict=True))
+    shares = {path: energy_of_instance(energies[job.folder], job) for path, job in packed.items()}
+    return kept_energies | {path: energies[job.folder] for path, job in jobs.items()} | shares
 
 
 def energy_of_instance(whole: JobEnergy, job: JobHandle) -> JobEnergy:

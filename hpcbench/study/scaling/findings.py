@@ -30,19 +30,21 @@ ALL = 3
 
 def fastest_variant(rows: Sequence[PointResult]) -> str:
     """The variant with the highest throughput at the largest size that was run."""
-    found = by_variant(rows)
-    return max(found, key=lambda name: (found[name][-1].nodes, rate(found[name][-1])))
+    rows_by_variant = by_variant(rows)
+    return max(rows_by_variant, key=lambda name: (rows_by_variant[name][-1].nodes, rate(rows_by_variant[name][-1])))
 
 
 def findings(content: Content) -> list[str]:
     """What the study shows, in sentences that follow from its numbers."""
-    found = by_variant(content.rows)
+    rows_by_variant = by_variant(content.rows)
     best = fastest_variant(content.rows)
     said = _compare_variants(content.rows)
-    said += [_growth(members) for name, members in found.items() if len(found) <= ALL or name == best]
-    said += _instances(found[best][-1], content.steps is None) if content.mode == "throughput" else []
-    said += _staging(found[best])
-    said += _training([each for members in content.solutions.values() for each in members])
+    said += [
+        _growth(members) for name, members in rows_by_variant.items() if len(rows_by_variant) <= ALL or name == best
+    ]
+    said += _instances(rows_by_variant[best][-1], content.steps is None) if content.mode == "throughput" else []
+    said += _staging(rows_by_variant[best])
+    said += _training([solution for members in content.solutions.values() for solution in members])
     said.append(_scatter(content.rows))
     return said
 
@@ -74,9 +76,9 @@ def _growth(rows: Sequence[PointResult]) -> str:
 
 def shares(row: PointResult) -> dict[str, float]:
     """The share of a step that each of its parts takes."""
-    found = table.parts(row)
-    total = sum(found.values())
-    return {phase: seconds / total for phase, seconds in found.items()} if total else {}
+    step_s = table.parts(row)
+    total = sum(step_s.values())
+    return {phase: seconds / total for phase, seconds in step_s.items()} if total else {}
 
 
 def _compare_variants(rows: Sequence[PointResult]) -> list[str]:
@@ -100,10 +102,11 @@ def _staging(rows: Sequence[PointResult]) -> list[str]:
     if len(staged) < 2:
         return []
     (first, before), (last, after) = staged[0], staged[-1]
-    kept = after / before * first.nodes / last.nodes
+    staging_efficiency = after / before * first.nodes / last.nodes
     return [
         f"Staging brings {units.significant(before / 1e9)} GB/s to {table.nodes_words(first.nodes)} and "
-        f"{units.significant(after / 1e9)} GB/s to {last.nodes:,} (efficiency {units.whole_percent(kept)})."
+        f"{units.significant(after / 1e9)} GB/s to {last.nodes:,} "
+        f"(efficiency {units.whole_percent(staging_efficiency)})."
     ]
 
 
@@ -120,10 +123,10 @@ def _instances(row: PointResult, timed: bool) -> list[str]:
     return [f"{text}."]
 
 
-def _training(found: Sequence[Solution]) -> list[str]:
-    if not found:
+def _training(solutions: Sequence[Solution]) -> list[str]:
+    if not solutions:
         return []
-    quick, cheap = fastest(found), cheapest(found)
+    quick, cheap = fastest(solutions), cheapest(solutions)
     best = f"{table.nodes_words(quick.nodes)}: {units.duration(quick.time_s)}, {units.significant(quick.node_hours)}"
     if quick is cheap:
         return [f"A training to the target is fastest and cheapest on {best} node-hours."]
@@ -158,41 +161,45 @@ def fit_words(variant: str, fit: SpeedFit) -> str:
 
 def notes(content: Content) -> list[str]:
     """What a reader must know in addition to the figures."""
-    found = [f"{MEANING[content.mode]} Speed-up and efficiency are relative to the smallest size that has figures."]
+    sentences = [f"{MEANING[content.mode]} Speed-up and efficiency are relative to the smallest size that has figures."]
     length = "Each run trained to its target" if content.steps is None else f"Each run took {content.steps:,} steps"
     if content.warmup_steps:
-        found.append(
+        sentences.append(
             f"{length}. Its first {content.warmup_steps:,} steps, the warm-up, are in no figure of throughput, of a "
             "step or of a sample."
         )
     else:
-        found.append(f"{length}. No warm-up was left out.")
-    found.append(
+        sentences.append(f"{length}. No warm-up was left out.")
+    sentences.append(
         "Figures are medians over repeats; spread: largest minus smallest over the median. Shares of a step are those "
         "of the mean over ranks. The slowest rank may be another one in each column."
     )
-    found += slowest_ranks(content.rows)
+    sentences += slowest_ranks(content.rows)
     if any(run.cpu_used for row in content.rows for run in row.runs):
-        found.append("CPU use: cores kept busy over compute threads, the mean over ranks; lowest: of any rank.")
+        sentences.append("CPU use: cores kept busy over compute threads, the mean over ranks; lowest: of any rank.")
     if all(run.peak_flops is None for row in content.rows for run in row.runs):
-        found.append("The peak FLOP/s of the ranks was not measured in these runs, so that its use is not known.")
+        sentences.append("The peak FLOP/s of the ranks was not measured in these runs, so that its use is not known.")
     else:
-        found.append("FLOP/s utilization: model FLOP/s over the peak that matrix products reached on the same ranks.")
+        sentences.append(
+            "FLOP/s utilization: model FLOP/s over the peak that matrix products reached on the same ranks."
+        )
     if any(run.device_busy for row in content.rows for run in row.runs):
-        found.append(
+        sentences.append(
             "Accelerator busy: the part of the time on the clock in which its driver saw it work, the median over "
             "ranks; lowest: of any rank."
         )
     if content.simulated:
-        found.append("Simulated nodes are processes of one machine: they share its memory, and no network is in this.")
-    if any(each.extrapolated for members in content.solutions.values() for each in members):
-        found.append("* The batch lies outside of those of the convergence study: its epochs are extrapolated.")
-    return [*found, *content.notes]
+        sentences.append(
+            "Simulated nodes are processes of one machine: they share its memory, and no network is in this."
+        )
+    if any(solution.extrapolated for members in content.solutions.values() for solution in members):
+        sentences.append("* The batch lies outside of those of the convergence study: its epochs are extrapolated.")
+    return [*sentences, *content.notes]
 
 
 def slowest_ranks(rows: Sequence[PointResult]) -> list[str]:
     """Which rank had the longest step, apart from waiting, in most repeats of each size with several ranks."""
-    found = []
+    phrases = []
     for row in rows:
         named = Counter(run.slowest_rank for run in row.runs if run.slowest_rank)
         for name, count in named.most_common(1):
@@ -200,8 +207,8 @@ def slowest_ranks(rows: Sequence[PointResult]) -> list[str]:
                 continue
             part = "" if count == len(row.runs) else f", in {count} of {units.counted(len(row.runs), 'repeat')}"
             variant = f" with {row.variant}" if row.variant else ""
-            found.append(f"{units.counted(row.nodes, 'node')}{variant}: {name}{part}")
-    return [f"The longest steps, apart from waiting, were those of: {'; '.join(found)}."] if found else []
+            phrases.append(f"{units.counted(row.nodes, 'node')}{variant}: {name}{part}")
+    return [f"The longest steps, apart from waiting, were those of: {'; '.join(phrases)}."] if phrases else []
 
 
 def _fraction(value: float) -> str:

@@ -36,8 +36,8 @@ def fit_of(study: Scaling, site: Site, run: PlannedRun) -> Fit:
 
 def different_runs(study: Scaling) -> list[PlannedRun]:
     """One run for each size of a job and each variant."""
-    found = {(run_nodes(study, group[0]), group[0].point.variant): group[0] for group in reversed(groups(study))}
-    return list(reversed(found.values()))
+    first_runs = {(run_nodes(study, group[0]), group[0].point.variant): group[0] for group in reversed(groups(study))}
+    return list(reversed(first_runs.values()))
 
 
 def check_fits(study: Scaling, site: Site) -> None:

@@ -31,17 +31,17 @@ def timeline(rows: Sequence[PointResult], simulated: bool = False) -> Figure | N
     if row is None:
         return None
     run = min((run for run in row.runs if run.clocks), key=lambda run: run.together or 0.0)
-    order = sorted(run.clocks, key=lambda each: (each.start_s, each.name))
+    order = sorted(run.clocks, key=lambda clock: (clock.start_s, clock.name))
     first = order[0].start_s
-    length, unit = time_unit(max(each.stop_s for each in order) - first)
+    length, unit = time_unit(max(clock.stop_s for clock in order) - first)
     figure = style.canvas(0.9 + min(TALLEST, 0.4 + 0.2 * len(order)))
     axes = figure.subplots()
-    draw(axes, order, {each.name for each in run.pruned if each.cause != "missed"}, first, length)
+    draw(axes, order, {instance.name for instance in run.pruned if instance.cause != "missed"}, first, length)
     axes.set_xlabel(f"time since the first run_start ({unit})")
     axes.set_xlim(left=0)
     axes.set_ylim(len(order) - 0.4, -0.6)
     if len(order) <= MOST_NAMED:
-        axes.set_yticks(range(len(order)), [each.name.rpartition("-")[2] for each in order])
+        axes.set_yticks(range(len(order)), [clock.name.rpartition("-")[2] for clock in order])
     else:
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.set_ylabel("instances in the order of their starts")
@@ -58,17 +58,17 @@ def timeline(rows: Sequence[PointResult], simulated: bool = False) -> Figure | N
 
 def draw(axes: Axes, order: Sequence[InstanceClock], pruned: set[str], first: float, length: float) -> None:
     """Draw a bar from ``run_start`` to ``run_stop`` of each instance, with gaps where it was interrupted."""
-    for number, each in enumerate(order):
-        look = {"color": style.MUTED, "alpha": 0.45} if each.name in pruned else {"color": style.SERIES[0]}
-        bars = [((begin - first) / length, (end - begin) / length) for begin, end in each.running]
+    for number, clock in enumerate(order):
+        look = {"color": style.MUTED, "alpha": 0.45} if clock.name in pruned else {"color": style.SERIES[0]}
+        bars = [((begin - first) / length, (end - begin) / length) for begin, end in clock.running]
         axes.broken_barh(bars, (number - 0.36, 0.72), linewidth=0, **look)
 
 
 def all_at_once(clocks: Sequence[InstanceClock], run: RepeatResult) -> tuple[float, float] | None:
     """From the last start to the first stop of the instances that count; ``None`` if they do not overlap."""
-    apart = {each.name for each in run.pruned if each.cause != "missed"}
-    kept = [each for each in clocks if each.name not in apart]
-    begin, end = max(each.start_s for each in kept), min(each.stop_s for each in kept)
+    apart = {instance.name for instance in run.pruned if instance.cause != "missed"}
+    counted_clocks = [clock for clock in clocks if clock.name not in apart]
+    begin, end = max(clock.start_s for clock in counted_clocks), min(clock.stop_s for clock in counted_clocks)
     return (begin, end) if end > begin else None
 
 

@@ -42,27 +42,27 @@ def instance_sheets(rows: Sequence[PointResult], *, timed: bool) -> list[Sheet]:
 
 def counted(row: PointResult, name: str) -> str:
     """Instances that count, or models, of those requested: ``8 of 8``, or ``7-8 of 8`` if repeats differ."""
-    found = sorted({getattr(run, name) for run in row.runs})
-    ends = f"{found[0]:,}" + (f"-{found[-1]:,}" if len(found) > 1 else "")
+    counts = sorted({getattr(run, name) for run in row.runs})
+    ends = f"{counts[0]:,}" + (f"-{counts[-1]:,}" if len(counts) > 1 else "")
     return f"{ends} of {row.instances:,}"
 
 
 def pruned_lines(rows: Sequence[PointResult]) -> list[str]:
     """How many instances of each size do not count, by cause, with the names and reasons of the first ones."""
-    found = []
+    lines = []
     for members in by_variant(rows).values():
         for row in members:
-            each = [one for run in row.runs for one in run.pruned]
-            if not each:
+            pruned = [one for run in row.runs for one in run.pruned]
+            if not pruned:
                 continue
-            causes = Counter(one.cause for one in each)
+            causes = Counter(one.cause for one in pruned)
             counts = ", ".join(f"{causes[cause]} {words}" for cause, words in CAUSES.items() if causes[cause])
-            named = [one for cause in causes for one in [o for o in each if o.cause == cause][:MOST_NAMED]]
+            named = [one for cause in causes for one in [o for o in pruned if o.cause == cause][:MOST_NAMED]]
             told = "; ".join(f"{one.name}: {one.reason.rstrip('.')}" for one in named)
-            more = f"; and {len(each) - len(named):,} more" if len(each) > len(named) else ""
+            more = f"; and {len(pruned) - len(named):,} more" if len(pruned) > len(named) else ""
             total = row.instances * len(row.runs)
-            found.append(f"{place(row)}: {len(each):,} of {total:,} instances pruned: {counts} ({told}{more}).")
-    return found
+            lines.append(f"{place(row)}: {len(pruned):,} of {total:,} instances pruned: {counts} ({told}{more}).")
+    return lines
 
 
 def instance_notes(rows: Sequence[PointResult], *, timed: bool) -> list[str]:

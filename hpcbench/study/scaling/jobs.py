@@ -80,19 +80,19 @@ def needed_gib(study: Scaling, run: PlannedRun, job: Job) -> float:
         return 0.0
     settings = run_settings(study, run) | settings_of_script(job)
     settings.pop("train.seed")
-    places = staging_nodes(job, job.local_path)
-    return counted_gib(study.application, study.preset, study.files, tuple(sorted(settings.items())), places)
+    layout = staging_nodes(job, job.local_path)
+    return counted_gib(study.application, study.preset, study.files, tuple(sorted(settings.items())), layout)
 
 
 @lru_cache(maxsize=1024)
 def counted_gib(
-    name: str, preset: str, files: tuple[str, ...], settings: tuple[tuple[str, str], ...], places: tuple[int, int, int]
+    name: str, preset: str, files: tuple[str, ...], settings: tuple[tuple[str, str], ...], layout: tuple[int, int, int]
 ) -> float:
     """See ``needed_gib``; the runs of a study often need the same, and listing a dataset takes long."""
     application = find_application(name)
     try:
-        config = resolve(application, preset, [Path(each) for each in files], dict(settings))
-        return doctor_gib(staged_bytes(application, config, *places))
+        config = resolve(application, preset, [Path(file) for file in files], dict(settings))
+        return doctor_gib(staged_bytes(application, config, *layout))
     except InputError:  # the run itself says what is wrong with its settings
         return 0.0
 
@@ -117,7 +117,7 @@ def run_settings(study: Scaling, run: PlannedRun) -> dict[str, str]:
 
     If the tier is that of the dataset itself, nothing is staged: staging settings are left out, those of files undone.
     """
-    own = {
+    decided = {
         "train.seed": str(seed_of(study, run)),
         "train.local_batch_size": str(local_batch_size(study, run_nodes(study, run))),
         "train.accumulation": str(study.accumulation),
@@ -125,16 +125,18 @@ def run_settings(study: Scaling, run: PlannedRun) -> dict[str, str]:
         "train.baselines": "false",
     }
     if study.steps is not None:
-        own |= {"train.max_steps": str(study.steps), "train.target": "null"}
+        decided |= {"train.max_steps": str(study.steps), "train.target": "null"}
     given = {**study.settings, **variant_settings(run.point.variant)}
     if tier_of(run.point.variant) == "shared":
         given = {key: value for key, value in given.items() if not key.startswith("staging.")}
         given |= without_staging(study.files)
-    return {"train.page": "false", **given, **own}
+    return {"train.page": "false", **given, **decided}
 
 
 def without_staging(files: Sequence[str]) -> dict[str, str]:
     """The defaults of the staging settings that YAML files have; the run itself says if a file is gone."""
     set_there = [read_yaml(Path(path)).get("staging") for path in files if Path(path).is_file()]
-    names = {name for each in set_there if isinstance(each, dict) for name in each}
-    return {f"staging.{each.name}": str(each.default).lower() for each in fields(StagingConfig) if each.name in names}
+    names = {name for section in set_there if isinstance(section, dict) for name in section}
+    return {
+        f"staging.{field.name}": str(field.default).lower() for field in fields(StagingConfig) if field.name in names
+    }

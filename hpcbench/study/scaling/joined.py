@@ -58,17 +58,19 @@ def read_convergence(study: Scaling, folder: Path) -> tuple[Study, StudyFolder] 
             f"{folder}: its convergence study {path} is not there; name it with --convergence DIR, or report without: "
             f"--convergence {NONE}"
         )
-    found = read_study(joined)
-    if found.application != study.application:
-        raise InputError(f"--convergence {path} is of {found.application}, this study of {study.application}")
-    return found, joined
+    convergence_study = read_study(joined)
+    if convergence_study.application != study.application:
+        raise InputError(
+            f"--convergence {path} is of {convergence_study.application}, this study of {study.application}"
+        )
+    return convergence_study, joined
 
 
 def remember(folder: StudyFolder, convergence: str | None) -> None:
     """Write the convergence study that the page of a study joins into ``study.json``."""
-    found = folder.read() or {}
-    if found.get("convergence") != convergence:
-        folder.write({**found, "convergence": convergence})
+    definition = folder.read() or {}
+    if definition.get("convergence") != convergence:
+        folder.write({**definition, "convergence": convergence})
 
 
 def keep_in_copy(study: Scaling, folder: Path, copy: StudyFolder) -> None:

@@ -30,10 +30,10 @@ TITLES: dict[Mode, str] = {
 
 def write_scaling(content: Content, folder: Path) -> str:
     """Write page, tables and plots into ``folder``; returns the text of ``table.txt``."""
-    found = figures(content)
-    drawn = {figure.name: Drawn.of(figure) for figure in found}
+    study_figures = figures(content)
+    drawn = {figure.name: Drawn.of(figure) for figure in study_figures}
     folder.mkdir(parents=True, exist_ok=True)
-    for figure in found:
+    for figure in study_figures:
         style.save(figure.figure, folder / f"{figure.name}.png")
         write_atomic(folder / f"{figure.name}.svg", f"{XML}{drawn[figure.name].svg}\n")
     write_atomic(folder / "results.csv", table.results_frame(content.rows).to_csv(index=False))
@@ -50,8 +50,8 @@ def figures(content: Content) -> list[Figure]:
     """Every plot that the runs allow, with lines and bars of as many variants as can be told apart."""
     rows, simulated = plots.leading(content.rows), content.simulated
     shown, every = by_variant(rows), by_variant(content.rows)
-    trainings = {name: found for name, found in content.solutions.items() if name in shown}
-    found = [
+    trainings = {name: solutions for name, solutions in content.solutions.items() if name in shown}
+    study_figures = [
         plots.throughput(rows, content.mode, content.fits, simulated),
         plots.efficiencies(rows, simulated),
         phase_plots.phases(rows, simulated),
@@ -60,9 +60,11 @@ def figures(content: Content) -> list[Figure]:
     ]
     if len(shown) < len(every):
         only = f" Only the {len(shown)} fastest of {len(every)} variants are drawn; the tables have all."
-        found = [None if each is None else replace(each, caption=each.caption + only) for each in found]
-    found += [plots.variants(content.rows, simulated), instance_plots.timeline(content.rows, simulated)]
-    return [figure for figure in found if figure is not None]
+        study_figures = [
+            None if figure is None else replace(figure, caption=figure.caption + only) for figure in study_figures
+        ]
+    study_figures += [plots.variants(content.rows, simulated), instance_plots.timeline(content.rows, simulated)]
+    return [figure for figure in study_figures if figure is not None]
 
 
 def text_of(content: Content) -> str:
@@ -128,10 +130,10 @@ def page_of(content: Content, drawn: Mapping[str, Drawn]) -> str:
 
 def heading(content: Content) -> str:
     """The heading of the page: ``Strong scaling from 1 to 8 nodes``."""
-    found = plots.sizes(content.rows)
-    where = f"from {found[0]:,} to {found[-1]:,}" if len(found) > 1 else f"on {found[0]:,}"
+    sizes = plots.sizes(content.rows)
+    where = f"from {sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"on {sizes[0]:,}"
     kind = "simulated node" if content.simulated else "node"
-    return f"{TITLES[content.mode]} {where} {kind}{'' if found == [1] else 's'}"
+    return f"{TITLES[content.mode]} {where} {kind}{'' if sizes == [1] else 's'}"
 
 
 def tiles(content: Content) -> list[dict[str, str]]:
@@ -142,11 +144,11 @@ def tiles(content: Content) -> list[dict[str, str]]:
         *((len(row.runs), len(row.failed), row.left) for row in content.rows), strict=True))  # fmt: skip
     cost = sum(run.wall_s * row.nodes for row in content.rows for run in row.runs) / 3600
     sample = table.middle(last, "joules_per_sample")
-    kept = units.MISSING if first is last else units.whole_percent(efficiency(last, first))
+    efficiency_text = units.MISSING if first is last else units.whole_percent(efficiency(last, first))
     on = f"on {table.nodes_words(last.nodes)}" + (f", {last.variant}" if last.variant else "")
     return [
         {"label": "Throughput", "value": f"{units.significant(rate(last))}/s", "note": f"samples {on}"},
-        {"label": "Efficiency", "value": kept,
+        {"label": "Efficiency", "value": efficiency_text,
          "note": "needs two sizes" if first is last
          else f"a speed-up of {speed_up(last, first):,.2f} over {table.nodes_words(first.nodes)}"},
         {"label": "Repeats done", "value": f"{done} of {done + failed + left}",

@@ -46,8 +46,8 @@ MOST_SIZES = 10
 @style.styled
 def phases(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
     """Stacked parts of a step for every size in milliseconds, with their shares alongside for a single variant."""
-    found = by_variant([row for row in rows if any(run.step_s for run in row.runs)])
-    names = [name for name in grouped(rows) if name in found]
+    rows_by_variant = by_variant([row for row in rows if any(run.step_s for run in row.runs)])
+    names = [name for name in grouped(rows) if name in rows_by_variant]
     if not names:
         return None
     alone = len(names) == 1
@@ -55,13 +55,13 @@ def phases(rows: Sequence[PointResult], simulated: bool = False) -> Figure | Non
     figure = style.canvas(0.8 + (2.7 if down == 1 else 2.4 * down))
     grid = figure.subplots(down, across, sharey=not alone, squeeze=False)
     for axes, name in zip(grid.flat, names, strict=False):
-        stack(axes, found[name], share=False, crowded=not alone)
+        stack(axes, rows_by_variant[name], share=False, crowded=not alone)
         axes.set_title(fill(name, 78 // across))
         axes.tick_params(labelleft=True)
     for axes in grid[:, 0]:
         axes.set_ylabel("ms per step")
     if alone:
-        stack(grid[0, 1], found[names[0]], share=True)
+        stack(grid[0, 1], rows_by_variant[names[0]], share=True)
         grid[0, 1].set_ylabel("share of a step")
     for spare in list(grid.flat)[2 if alone else len(names) :]:
         spare.set_visible(False)
@@ -105,15 +105,19 @@ def stack(axes: Axes, rows: Sequence[PointResult], share: bool, crowded: bool = 
 def staging(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
     """Staging bandwidth against nodes, beside the ideal from the smallest size."""
     staged = [row for row in rows if row.values("staging_bytes_per_s")]
-    found = {name: own for name, own in by_variant(staged).items() if len(sizes(own)) > 1}
-    if not found:
+    rows_by_variant = {name: members for name, members in by_variant(staged).items() if len(sizes(members)) > 1}
+    if not rows_by_variant:
         return None
-    nodes, look = sizes([row for own in found.values() for row in own]), looks(rows)
-    figure = with_legend(3.1, handles(list(found), look))
+    nodes, look = sizes([row for members in rows_by_variant.values() for row in members]), looks(rows)
+    figure = with_legend(3.1, handles(list(rows_by_variant), look))
     axes = figure.subplots()
-    firsts = [(own[0].nodes, own[0].middle("staging_bytes_per_s") or 0.0) for own in found.values()]
+    firsts = [
+        (members[0].nodes, members[0].middle("staging_bytes_per_s") or 0.0) for members in rows_by_variant.values()
+    ]
     draw_ideal(axes, firsts, nodes[-1])
-    for (variant, shift), members in zip(shifts(list(found), nodes).items(), found.values(), strict=True):
+    for (variant, shift), members in zip(
+        shifts(list(rows_by_variant), nodes).items(), rows_by_variant.values(), strict=True
+    ):
         draw_points(axes, members, "staging_bytes_per_s", look[variant], shift)
     log_values(axes)
     node_axis(axes, nodes, 7.2, simulated)
@@ -128,16 +132,16 @@ def staging(rows: Sequence[PointResult], simulated: bool = False) -> Figure | No
 
 
 @style.styled
-def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -> Figure | None:
+def solution(solutions: Mapping[str, Sequence[Solution]], simulated: bool = False) -> Figure | None:
     """Time to solution and node-hours of a training against nodes, with the fastest and the cheapest marked."""
-    shown = {variant: members for variant, members in found.items() if members}
-    everything = [each for members in shown.values() for each in members]
-    nodes = sorted({each.nodes for each in everything})
+    shown = {variant: members for variant, members in solutions.items() if members}
+    everything = [training for members in shown.values() for training in members]
+    nodes = sorted({training.nodes for training in everything})
     if len(nodes) < 2:
         return None
-    longest = max(each.time_s for each in everything)
+    longest = max(training.time_s for training in everything)
     unit, length = ("h", 3600.0) if longest > 10800 else ("min", 60.0) if longest > 180 else ("s", 1.0)
-    look, best, least = looks_of(list(found)), fastest(everything), cheapest(everything)
+    look, best, least = looks_of(list(solutions)), fastest(everything), cheapest(everything)
     figure = with_legend(
         3.4, [Line2D([], [], label=name or "training to the target", **look[name], **SOLID) for name in shown]
     )
@@ -159,11 +163,11 @@ def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -
         "Epochs to the evaluation that meets the target at the batch of each size, from the convergence study, times "
         "the samples of an epoch over the measured throughput, with staging and start."
     )
-    if not all(math.isnan(each.time_interval[0]) for each in everything):
+    if not all(math.isnan(training.time_interval[0]) for training in everything):
         caption += (
             " Bars: from the fewest epochs of their 95 % interval at the fastest repeat to the most at the slowest."
         )
-    if any(each.extrapolated for each in everything):
+    if any(training.extrapolated for training in everything):
         caption += " Hollow: the batch lies outside of those of the convergence study."
     return Figure("solution", "Time and cost of a training to the target", caption, figure)
 
@@ -174,20 +178,20 @@ def costs(members: Sequence[Solution], name: str) -> Floats:
     If there is no interval, its ends are the value.
     """
     if name == "time":
-        found = np.array([(each.time_s, *each.time_interval) for each in members])
+        values = np.array([(training.time_s, *training.time_interval) for training in members])
     else:
-        found = np.array([(each.node_hours, *each.node_hours_interval) for each in members])
-    return np.where(np.isnan(found), found[:, :1], found)
+        values = np.array([(training.node_hours, *training.node_hours_interval) for training in members])
+    return np.where(np.isnan(values), values[:, :1], values)
 
 
 def draw_costs(axes: Axes, members: Sequence[Solution], values: Floats, look: Mapping[str, Any], shift: float) -> None:
     """Draw a figure of every size, (sizes, 3) of value, low and high; hollow if its epochs are extrapolated."""
-    at = [each.nodes * shift for each in members]
+    at = [training.nodes * shift for training in members]
     middles, lows, highs = values.T
     line = {"color": look["color"], "linestyle": look["linestyle"]}
     axes.errorbar(at, middles, yerr=(middles - lows, highs - middles), **line, capsize=3, elinewidth=1, zorder=3)
-    for x, middle, each in zip(at, middles, members, strict=True):
-        face = {"markerfacecolor": "white"} if each.extrapolated else {}
+    for x, middle, training in zip(at, middles, members, strict=True):
+        face = {"markerfacecolor": "white"} if training.extrapolated else {}
         axes.plot(x, middle, **{**look, "linestyle": "none", **SOLID, **face}, zorder=4)
 
 

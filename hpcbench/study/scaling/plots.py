@@ -72,13 +72,13 @@ def named_sizes(nodes: Sequence[int], inches: float) -> set[int]:
     first, last = min(nodes), max(nodes)
     scale = inches / max(math.log2(last / first), 1)
     doublings = [size for size in sorted(set(nodes)) if math.log2(size / first).is_integer()]
-    kept: list[int] = []
+    named: list[int] = []
     for size in dict.fromkeys((last, first, *doublings, *sorted(set(nodes)))):
-        room = [0.04 * (len(f"{size:,}") + len(f"{other:,}")) + 0.06 for other in kept]
-        apart = [abs(math.log2(size / other)) * scale for other in kept]
+        room = [0.04 * (len(f"{size:,}") + len(f"{other:,}")) + 0.06 for other in named]
+        apart = [abs(math.log2(size / other)) * scale for other in named]
         if all(distance > wanted for distance, wanted in zip(apart, room, strict=True)):
-            kept.append(size)
-    return set(kept)
+            named.append(size)
+    return set(named)
 
 
 def shifts(variants: Sequence[str], nodes: Sequence[int]) -> dict[str, float]:
@@ -87,11 +87,11 @@ def shifts(variants: Sequence[str], nodes: Sequence[int]) -> dict[str, float]:
     return {name: step ** (number - (len(variants) - 1) / 2) for number, name in enumerate(variants)}
 
 
-def handles(shown: Sequence[str], found: Mapping[str, Mapping[str, Any]]) -> list[Line2D]:
+def handles(shown: Sequence[str], look_by_variant: Mapping[str, Mapping[str, Any]]) -> list[Line2D]:
     """What a legend explains: the variants, each repeat, and the ideal."""
-    medians = [Line2D([], [], label=name or "median of repeats", **found[name], **MEDIAN) for name in shown]
+    medians = [Line2D([], [], label=name or "median of repeats", **look_by_variant[name], **MEDIAN) for name in shown]
     repeat = Line2D(
-        [], [], label="each repeat", color=found[shown[0]]["color"] if len(shown) == 1 else style.MUTED, **DOT
+        [], [], label="each repeat", color=look_by_variant[shown[0]]["color"] if len(shown) == 1 else style.MUTED, **DOT
     )
     return [*medians, repeat, Line2D([], [], label="ideal", **IDEAL)]
 
@@ -108,8 +108,12 @@ def with_legend(height: float, lines: Sequence[Line2D]) -> Canvas:
 
 def leading(rows: Sequence[PointResult]) -> list[PointResult]:
     """The rows of as many variants as there are markers: those with the highest throughput at their largest size."""
-    found = by_variant(rows)
-    order = sorted(found, key=lambda name: (found[name][-1].nodes, rate(found[name][-1])), reverse=True)
+    rows_by_variant = by_variant(rows)
+    order = sorted(
+        rows_by_variant,
+        key=lambda name: (rows_by_variant[name][-1].nodes, rate(rows_by_variant[name][-1])),
+        reverse=True,
+    )
     return [row for row in rows if row.variant in order[: len(MARKERS)]]
 
 
@@ -135,21 +139,21 @@ def throughput(
     rows: Sequence[PointResult], mode: Mode, fits: Mapping[str, SpeedFit] | None = None, simulated: bool = False
 ) -> Figure | None:
     """Throughput against nodes beside the ideal from the smallest size, with the fits; ``None`` for a single size."""
-    shown, found = scaled(rows), looks(rows)
+    shown, look_by_variant = scaled(rows), looks(rows)
     if not shown:
         return None
     curves = {name: fit for name, fit in (fits or {}).items() if name in shown and math.isfinite(fit.fraction)}
     nodes = sizes([row for members in shown.values() for row in members])
-    figure = with_legend(3.7, handles(list(shown), found))
+    figure = with_legend(3.7, handles(list(shown), look_by_variant))
     axes = figure.subplots()
     draw_ideal(axes, [(members[0].nodes, rate(members[0])) for members in shown.values()], nodes[-1])
     for (variant, shift), members in zip(shifts(list(shown), nodes).items(), shown.values(), strict=True):
         joined = {} if variant not in curves else {"linestyle": "none"}
-        draw_points(axes, members, "samples_per_s", found[variant] | joined, shift)
+        draw_points(axes, members, "samples_per_s", look_by_variant[variant] | joined, shift)
     log_values(axes)
     limits = axes.get_ylim()  # before the bands, which may reach to zero
     for variant, fit in curves.items():
-        draw_fit(axes, fit, found[variant], sizes(shown[variant]))
+        draw_fit(axes, fit, look_by_variant[variant], sizes(shown[variant]))
     axes.set_ylim(limits)
     node_axis(axes, nodes, 7.2, simulated)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
@@ -182,15 +186,15 @@ def throughput_caption(mode: Mode, curves: Mapping[str, SpeedFit], several: bool
 @style.styled
 def efficiencies(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
     """Efficiency against nodes, with the range of the repeats; ``None`` for a single size."""
-    shown, found = scaled(rows), looks(rows)
+    shown, look_by_variant = scaled(rows), looks(rows)
     if not shown:
         return None
     nodes = sizes([row for members in shown.values() for row in members])
-    figure = with_legend(3.1, handles(list(shown), found))
+    figure = with_legend(3.1, handles(list(shown), look_by_variant))
     axes = figure.subplots()
     axes.axhline(1.0, **IDEAL)
     for (variant, shift), members in zip(shifts(list(shown), nodes).items(), shown.values(), strict=True):
-        draw_efficiency(axes, members, found[variant], shift, named=len(shown) == 1)
+        draw_efficiency(axes, members, look_by_variant[variant], shift, named=len(shown) == 1)
     node_axis(axes, nodes, 7.2, simulated)
     axes.set_ylim(0, max(1.1, axes.get_ylim()[1]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
@@ -209,15 +213,18 @@ def draw_efficiency(
     first, at = rows[0], [row.nodes * shift for row in rows]
     middles = np.array([efficiency(row, first) for row in rows])
     repeats = [
-        [middle * (each / rate(row)) for each in row.values("samples_per_s")]
+        [middle * (samples_per_s / rate(row)) for samples_per_s in row.values("samples_per_s")]
         for row, middle in zip(rows, middles, strict=True)
     ]
-    lows, highs = np.array([min(own) for own in repeats]), np.array([max(own) for own in repeats])
+    lows, highs = (
+        np.array([min(by_repeat) for by_repeat in repeats]),
+        np.array([max(by_repeat) for by_repeat in repeats]),
+    )
     axes.errorbar(
         at, middles, yerr=(middles - lows, highs - middles), **look, **MEDIAN, capsize=3, elinewidth=1, zorder=3
     )
-    for x, own in zip(at, repeats, strict=True):
-        axes.plot([x] * len(own), own, color=look["color"], **DOT, zorder=4)
+    for x, by_repeat in zip(at, repeats, strict=True):
+        axes.plot([x] * len(by_repeat), by_repeat, color=look["color"], **DOT, zorder=4)
     for x, middle, low in zip(at, middles, lows, strict=True):
         if named and len(rows) <= MOST_NAMED:
             axes.annotate(

@@ -170,8 +170,8 @@ class PointResult:
 
     def values(self, name: str) -> list[float]:
         """A figure of every repeat that has it: a field of ``RepeatResult``, or a phase of ``step_s``."""
-        found = [each.step_s.get(name) if name in STEP_PARTS else getattr(each, name) for each in self.runs]
-        return [float(value) for value in found if value is not None]
+        figures = [run.step_s.get(name) if name in STEP_PARTS else getattr(run, name) for run in self.runs]
+        return [float(value) for value in figures if value is not None]
 
     def middle(self, name: str) -> float | None:
         """The median over repeats; unset if no repeat has the figure."""
@@ -187,11 +187,11 @@ class PointResult:
 
 def by_variant(rows: Sequence[PointResult]) -> dict[str, list[PointResult]]:
     """The rows of each variant that have figures, smallest first."""
-    found: dict[str, list[PointResult]] = {}
+    rows_by_variant: dict[str, list[PointResult]] = {}
     for row in sorted(rows, key=lambda row: row.nodes):
         if row.runs:
-            found.setdefault(row.variant, []).append(row)
-    return found
+            rows_by_variant.setdefault(row.variant, []).append(row)
+    return rows_by_variant
 
 
 def speed_up(row: PointResult, first: PointResult) -> float:
@@ -209,7 +209,7 @@ def efficiency(row: PointResult, first: PointResult) -> float:
 
 def rate(row: PointResult) -> float:
     """Median throughput in samples per second, of a row that has repeats."""
-    return median(each.samples_per_s for each in row.runs)
+    return median(run.samples_per_s for run in row.runs)
 
 
 def full_rate(row: PointResult) -> float:
@@ -219,4 +219,4 @@ def full_rate(row: PointResult) -> float:
 
 def instance_rate(row: PointResult) -> float:
     """Median throughput of one instance in samples per second, of a row that has repeats."""
-    return median(each.instance_samples_per_s for each in row.runs)
+    return median(run.instance_samples_per_s for run in row.runs)

@@ -101,10 +101,10 @@ def _tabular(cells: Cells, caption: str) -> str:
 
 
 def _variants(lines: Sequence[Line]) -> dict[str, list[Line]]:
-    found: dict[str, list[Line]] = {}
+    lines_by_variant: dict[str, list[Line]] = {}
     for line in lines:
-        found.setdefault(line.variant, []).append(line)
-    return found
+        lines_by_variant.setdefault(line.variant, []).append(line)
+    return lines_by_variant
 
 
 def _title(lines: Sequence[Line]) -> str:
@@ -134,10 +134,10 @@ def _title(lines: Sequence[Line]) -> str:
 
 def _basis(lines: Sequence[Line]) -> str:
     """What the length of a run is based on; by variant if that differs."""
-    found = {variant: members[0].training.basis for variant, members in _variants(lines).items()}
-    bases = dict.fromkeys(basis for basis in found.values() if basis)
+    basis_by_variant = {variant: members[0].training.basis for variant, members in _variants(lines).items()}
+    bases = dict.fromkeys(basis for basis in basis_by_variant.values() if basis)
     if len(bases) > 1:
-        return ": " + "; ".join(f"{variant}: {basis}" for variant, basis in found.items())
+        return ": " + "; ".join(f"{variant}: {basis}" for variant, basis in basis_by_variant.items())
     return "".join(f": {basis}" for basis in bases)
 
 

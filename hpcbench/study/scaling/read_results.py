@@ -53,8 +53,8 @@ def read_point_results(study: Scaling, folder: StudyFolder, statuses: Mapping[st
     members: dict[Point, list[list[PlannedRun]]] = {}
     for group in groups(study):
         members.setdefault(group[0].point, []).append(group)
-    done = {folder.run(name): each.summary for name, each in statuses.items()
-            if each.done and each.summary is not None}  # fmt: skip
+    done = {folder.run(name): state.summary for name, state in statuses.items()
+            if state.done and state.summary is not None}  # fmt: skip
     unread = [path for path, summary in done.items() if summary.energy_j is None]
     known = Known(done, accounted_energies(unread, packing_jobs(folder)))
     return [read_point_result(study, folder, point, members[point], statuses, known) for point in points(study)]
@@ -67,9 +67,9 @@ def read_point_result(
     """The row of one point."""
     runs, failed, left = [], [], 0
     for group in repeats:
-        each = [statuses[run.name] for run in group]
-        done = [folder.run(run.name) for run, now in zip(group, each, strict=True) if now.done]
-        bad = {run.name: now.reason for run, now in zip(group, each, strict=True) if now.status in FAILED}
+        states = [statuses[run.name] for run in group]
+        done = [folder.run(run.name) for run, now in zip(group, states, strict=True) if now.done]
+        bad = {run.name: now.reason for run, now in zip(group, states, strict=True) if now.status in FAILED}
         if len(done) + len(bad) < len(group):
             left += 1
         elif not done:
@@ -98,15 +98,15 @@ def read_repeat(
     """
     known = known or Known()
     lost = [Pruned(name, "failed", reason) for name, reason in (failed or {}).items()]
-    clocks, kept, apart = instances_that_count(paths, lost)
-    each = [read_run(path, known.summaries.get(path)) for path in kept]
-    summaries = [run[0] for run in each]
-    first, ranks = summaries[0], pd.concat([run[1] for run in each])
-    joules, energy_words = energy(kept, each, known.energies)
-    busy, device_words = accelerators_busy(each)
+    clocks, counted_paths, apart = instances_that_count(paths, lost)
+    runs = [read_run(path, known.summaries.get(path)) for path in counted_paths]
+    summaries = [run[0] for run in runs]
+    first, ranks = summaries[0], pd.concat([run[1] for run in runs])
+    joules, energy_words = energy(counted_paths, runs, known.energies)
+    busy, device_words = accelerators_busy(runs)
     met = [number for number, s in enumerate(summaries) if timed and s.epochs_to_target is not None]
-    pruned = [*lost, *apart, *(missed_targets(kept, summaries) if timed else [])]
-    counted = [clocks[path.name] for path in kept if path.name in clocks]
+    pruned = [*lost, *apart, *(missed_targets(counted_paths, summaries) if timed else [])]
+    counted = [clocks[path.name] for path in counted_paths if path.name in clocks]
     steps = parts_of_steps(ranks)
     return RepeatResult(
         ranks=len(ranks),
@@ -117,14 +117,14 @@ def read_repeat(
         step_slowest_s=step_over_ranks(steps, np.max),
         slowest_rank=slowest_rank(ranks, steps) if len(ranks) > 1 else "",
         init_s=max(s.phases_s["init"] for s in summaries),
-        **staging_figures([run[2] for run in each if run[2] is not None]),
+        **staging_figures([run[2] for run in runs if run[2] is not None]),
         evaluation_s=of_one(summaries, "evaluation", [s.evaluations for s in summaries]),
         checkpoint_s=of_one(summaries, "checkpoint", [s.checkpoints for s in summaries]),
         time_s=time_of([counted[number] for number in met] if counted else [], [summaries[number] for number in met]),
         wall_s=max(s.wall_s for s in summaries),
         samples=sum(s.samples for s in summaries),
         joules=joules,
-        joules_per_sample=joules_per_sample(each),
+        joules_per_sample=joules_per_sample(runs),
         energy_words=energy_words,
         cpu_used=(ranks["cpu_s"] / (ranks["wall_s"] * ranks["threads"])).tolist(),
         device_busy=busy,
@@ -138,7 +138,7 @@ def read_repeat(
         validation_bytes=first.validation_bytes,
         folder_bytes=max(s.folder_bytes for s in summaries),
         device_type=first.device_type,
-        instances=len(kept),
+        instances=len(counted_paths),
         models=len(met),
         samples_per_model=fmean(summaries[number].samples for number in met) if met else None,
         span_s=time_of(counted, summaries),
@@ -178,10 +178,10 @@ def instances_that_count(
         return {}, list(paths), []
     clocks = {path.name: read_clock(path) for path in paths}
     together, apart = concurrent(list(clocks.values()))
-    names = {each.name for each in together}
+    names = {clock.name for clock in together}
     count = len(paths) + len(lost)
     if 2 * len(names) <= count:
-        why = "; ".join(f"{each.name}: {each.reason}" for each in (*lost, *apart))
+        why = "; ".join(f"{instance.name}: {instance.reason}" for instance in (*lost, *apart))
         problem = f"has {len(names)} of {count} instances that ran at the same time ({why})"
         raise DataError(paths[0].parent, problem, "give more --repeats to make the point again")
     return clocks, [path for path in paths if path.name in names], apart
@@ -198,30 +198,33 @@ def time_of(clocks: Sequence[InstanceClock], summaries: Sequence[Summary]) -> fl
     return summaries[0].time_to_solution_s if summaries and not summaries[0].resumed else None
 
 
-def step_seconds(each: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Mean seconds of a step over ranks, by phase, with the rest of its wall time; ``each`` has the seconds by rank."""
-    found = {name: float(values.mean()) for name, values in each.items()}
-    wall = found.pop("wall")
-    return {**found, "other": max(0.0, wall - sum(found.values()))}
+def step_seconds(rank_seconds: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Mean seconds of a step over ranks, by phase, with the rest of its wall time.
+
+    ``rank_seconds`` has the seconds by rank.
+    """
+    means = {name: float(values.mean()) for name, values in rank_seconds.items()}
+    wall = means.pop("wall")
+    return {**means, "other": max(0.0, wall - sum(means.values()))}
 
 
-def step_over_ranks(each: Mapping[str, np.ndarray], pick: Callable[[np.ndarray], float]) -> dict[str, float]:
+def step_over_ranks(rank_seconds: Mapping[str, np.ndarray], pick: Callable[[np.ndarray], float]) -> dict[str, float]:
     """Seconds of a step by phase, ``other`` and ``wall``: for each, what ``pick`` makes of the values of all ranks."""
-    other = each["wall"] - sum(values for name, values in each.items() if name != "wall")
-    return {name: float(pick(values)) for name, values in {**each, "other": np.maximum(other, 0.0)}.items()}
+    other = rank_seconds["wall"] - sum(values for name, values in rank_seconds.items() if name != "wall")
+    return {name: float(pick(values)) for name, values in {**rank_seconds, "other": np.maximum(other, 0.0)}.items()}
 
 
-def slowest_rank(ranks: pd.DataFrame, each: Mapping[str, np.ndarray]) -> str:
+def slowest_rank(ranks: pd.DataFrame, rank_seconds: Mapping[str, np.ndarray]) -> str:
     """The rank of the longest step by name, without the time that ranks wait for it."""
-    row = ranks.iloc[int((each["wall"] - each.get("waiting", 0.0)).argmax())]
+    row = ranks.iloc[int((rank_seconds["wall"] - rank_seconds.get("waiting", 0.0)).argmax())]
     return rank_name({"rank": row["rank"], "node": row["node"]})
 
 
 def parts_of_steps(ranks: pd.DataFrame) -> dict[str, np.ndarray]:
     """Seconds of a step on each rank, (ranks,), by the phases that every rank has measured, and its ``wall`` time."""
-    found = {name: ranks[f"{name}_s"].to_numpy() for name in (*STEP_PHASES, "wall") if f"{name}_s" in ranks}
+    totals = {name: ranks[f"{name}_s"].to_numpy() for name in (*STEP_PHASES, "wall") if f"{name}_s" in ranks}
     steps = ranks["steps"].to_numpy()
-    return {name: values / steps for name, values in found.items() if not np.isnan(values).any()}
+    return {name: values / steps for name, values in totals.items() if not np.isnan(values).any()}
 
 
 def of_one(summaries: Sequence[Summary], phase: str, counts: Sequence[int]) -> float | None:
@@ -232,10 +235,10 @@ def of_one(summaries: Sequence[Summary], phase: str, counts: Sequence[int]) -> f
 
 def accelerators_busy(runs: Sequence[Figures]) -> tuple[list[float], str]:
     """Busy share of the accelerator of every rank, or why it is not known; neither if processors train."""
-    each = [ranks for summary, ranks, _ in runs if summary.device_type not in ("", "cpu")]
-    if not each:
+    rank_tables = [ranks for summary, ranks, _ in runs if summary.device_type not in ("", "cpu")]
+    if not rank_tables:
         return [], ""
-    ranks = pd.concat(each).reindex(columns=["device_busy_s", "device_sampled_s", "device_note"])
+    ranks = pd.concat(rank_tables).reindex(columns=["device_busy_s", "device_sampled_s", "device_note"])
     share = ranks["device_busy_s"] / ranks["device_sampled_s"].where(ranks["device_sampled_s"] > 0)
     if share.notna().all():
         return share.tolist(), ""

@@ -71,23 +71,25 @@ def content(
     campaign: Campaign,
 ) -> Content:
     """Everything that the page shows; its proposal is for ``campaign``."""
-    summaries = [each.summary for each in statuses.values() if each.done and each.summary is not None]
+    summaries = [state.summary for state in statuses.values() if state.done and state.summary is not None]
     first = summaries[0]
     site = find_site(study.site)
     variants = by_variant(rows)
     configs = {label: config_of(study, members[0]) for label, members in variants.items()}
-    found: dict[str, list[Solution]] = {}
+    solutions_by_variant: dict[str, list[Solution]] = {}
     if study.convergence:
         optimizers = {config.optim.name for config in configs.values()}
         epochs = {name: epochs_of(study, folder.path, name) for name in sorted(optimizers)}
         for label, members in variants.items():
             config = configs[label]
             evaluations = float(config.train.evaluations_per_epoch)
-            found[label] = solutions(members, epochs[config.optim.name], members[0].train_samples, evaluations)
-    lengths = trainings(variants, found, configs, to_target=study.steps is None)
+            solutions_by_variant[label] = solutions(
+                members, epochs[config.optim.name], members[0].train_samples, evaluations
+            )
+    lengths = trainings(variants, solutions_by_variant, configs, to_target=study.steps is None)
     return Content(
         title=first.title, mode=study.mode, application=study.application, preset=study.preset, site=site.title,
-        simulated=site.scheduler == "local", rows=rows, fits=fits(study, rows), solutions=found,
+        simulated=site.scheduler == "local", rows=rows, fits=fits(study, rows), solutions=solutions_by_variant,
         proposal=proposal(rows, lengths, campaign), commands=study.commands, machine=machine(first),
         notes=[*notes(study, summaries), *too_few_models(study, rows)], steps=study.steps,
         warmup_steps=next(iter(configs.values())).measure.warmup_steps,
@@ -108,11 +110,11 @@ def config_of(study: Scaling, row: PointResult) -> RunConfig:
 def fits(study: Scaling, rows: Sequence[PointResult]) -> dict[str, SpeedFit]:
     """The law of the mode, fitted to every variant; in a throughput study to what all its instances would train."""
     law = fit_amdahl if study.mode == "strong" else fit_gustafson
-    found = {}
+    fit_by_variant = {}
     for label, members in by_variant(rows).items():
         pairs = [(float(row.nodes), run.instance_samples_per_s * row.instances) for row in members for run in row.runs]
-        found[label] = law([nodes for nodes, _ in pairs], [rate for _, rate in pairs])
-    return found
+        fit_by_variant[label] = law([nodes for nodes, _ in pairs], [rate for _, rate in pairs])
+    return fit_by_variant
 
 
 def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
@@ -126,8 +128,8 @@ def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
 
     joined = read_convergence(study, folder)
     assert joined is not None
-    found, place = joined
-    series = fit_series(read_convergence_rows(found, convergence.read_statuses(found, place)))
+    convergence_study, place = joined
+    series = fit_series(read_convergence_rows(convergence_study, convergence.read_statuses(convergence_study, place)))
     if optimizer not in series:
         known = ", ".join(series) or "none"
         raise InputError(
@@ -160,10 +162,12 @@ def too_few_models(study: Scaling, rows: Sequence[PointResult]) -> list[str]:
 
 def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:
     """What a reader must know about the runs as a whole."""
-    found = []
+    sentences = []
     missed = sum(s.status == "target_not_reached" for s in summaries)
     if study.steps is None and missed:
-        found.append(f"{missed} of {len(summaries)} runs missed their target; their throughput counts, not their time.")
+        sentences.append(
+            f"{missed} of {len(summaries)} runs missed their target; their throughput counts, not their time."
+        )
     resumed = sum(s.resumed > 0 for s in summaries)
     if resumed:
         number = "1 run was" if resumed == 1 else f"{resumed} runs were"
@@ -171,8 +175,8 @@ def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:
         if study.steps is None:
             alone = " that trained alone" if study.mode == "throughput" else ""
             text += f". The clock goes on in a gap, so the time of such a run{alone} is left out"
-        found.append(f"{text}.")
+        sentences.append(f"{text}.")
     devices = sorted({s.device for s in summaries})
     if len(devices) > 1:
-        found.append(f"The runs were on different devices: {', '.join(devices)}.")
-    return found
+        sentences.append(f"The runs were on different devices: {', '.join(devices)}.")
+    return sentences

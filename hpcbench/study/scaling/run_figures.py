@@ -58,9 +58,9 @@ def read_ranks(path: Path) -> pd.DataFrame:
 def read_json(path: Path) -> Record:
     """The JSON object in ``path``. Raises ``DataError`` if it cannot be read."""
     try:
-        found = json.loads(read_text(path))
+        record = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise DataError(path, f"cannot be read ({error})", "restore it, or run it again") from None
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise DataError(path, "is not a JSON object", "restore it, or run it again")
-    return found
+    return record

@@ -189,14 +189,14 @@ def axes(given: Sequence[str], known: Sequence[str]) -> dict[str, tuple[str, ...
     """``KEY=V,V,...`` of ``--vary`` as axes. Raises ``InputError`` for anything else, with the nearest known key."""
     from hpcbench.suggest import suggest
 
-    found: dict[str, tuple[str, ...]] = {}
-    for each in given:
-        name, equals, values = each.partition("=")
+    values_by_axis: dict[str, tuple[str, ...]] = {}
+    for axis in given:
+        name, equals, values = axis.partition("=")
         if not equals or len(values.split(",")) != len(set(values.split(","))):
-            raise InputError(f"--vary ({each!r}) must be KEY=VALUE,VALUE,... with every value once")
-        if name in found:
+            raise InputError(f"--vary ({axis!r}) must be KEY=VALUE,VALUE,... with every value once")
+        if name in values_by_axis:
             raise InputError(f"--vary {name} is given twice; name all its values in one")
         if name != TIER and name not in known:
             raise InputError(f"--vary: unknown setting '{name}'; {suggest(name, [TIER, *known])}")
-        found[name] = tuple(values.split(","))
-    return found
+        values_by_axis[name] = tuple(values.split(","))
+    return values_by_axis

@@ -145,7 +145,7 @@ def _fit(law: Law, nodes: Sequence[float], samples_per_s: Sequence[float]) -> Sp
     untested = [] if p < MISFIT else _missed(law, sizes, x, y, line)
     if p < MISFIT:
         at = np.unique(x)
-        line, error = fit_line(at, np.array([y[x == each].mean() for each in at])), "sizes"
+        line, error = fit_line(at, np.array([y[x == abscissa].mean() for abscissa in at])), "sizes"
         notes = [f"sizes miss the law by more than repeats explain (p {p:.1g}), so intervals are of their means"]
     to_ends = np.array([[1.0, 1.0], [1.0, 0.0]])  # a is the line at x = 1, b is the line at x = 0
     ends, covariance = to_ends @ line.coefficients, to_ends @ line.covariance @ to_ends.T
@@ -168,13 +168,13 @@ def _missed(law: Law, sizes: Floats, x: Floats, y: Floats, line: Line) -> list[s
     if not freedom:
         return ["one run at each size: whether they follow the law cannot be tested"]
     shift = 1 / (1 - KINK) - 1 if law == "Amdahl" else -KINK  # of seconds per sample, or of samples per second
-    found = {last: power(x, y, line, np.where(sizes > last, shift, 0.0)) for last in distinct[:-1].tolist()}
-    last = min(found, key=lambda size: found[size])
-    if found[last] >= POWER:
+    powers = {last: power(x, y, line, np.where(sizes > last, shift, 0.0)) for last in distinct[:-1].tolist()}
+    last = min(powers, key=lambda size: powers[size])
+    if powers[last] >= POWER:
         return []
     return [
         f"a kink of {100 * KINK:.0f} % beyond {last:,.0f} node{'' if last == 1 else 's'} would be missed here in "
-        f"{100 * (1 - found[last]):.0f} of 100 such studies, as repeats scatter by {100 * math.sqrt(variance):.1f} %"
+        f"{100 * (1 - powers[last]):.0f} of 100 such studies, as repeats scatter by {100 * math.sqrt(variance):.1f} %"
     ]
 
 
@@ -215,29 +215,29 @@ def _limit(law: Law, fraction: float, interval: Interval) -> tuple[float, Interv
     """The limit of the speed-up, with its interval."""
     if law == "Gustafson":
         return math.inf, (math.inf, math.inf)
-    limit, high, low = (1 / each if each > ROUNDING else math.inf for each in (fraction, *interval))
+    limit, high, low = (1 / serial if serial > ROUNDING else math.inf for serial in (fraction, *interval))
     return limit, (low, high)
 
 
 def _notes(fit: SpeedFit) -> list[str]:
     """What the points do not support, or show in addition to the law."""
-    (low, high), found = fit.interval, []
+    (low, high), notes = fit.interval, []
     if min(high, 1) - max(low, 0) > 0.5:
         return ["the fraction's interval spans more than half of 0 to 1: too few or too noisy points for a serial part"]
     if fit.fraction < -ROUNDING:
-        found.append(_super_linear(fit))
+        notes.append(_super_linear(fit))
     elif fit.law == "Amdahl" and low <= ROUNDING:
-        found.append("the serial fraction may be 0: the limit has no upper bound")
+        notes.append("the serial fraction may be 0: the limit has no upper bound")
     if fit.fraction > 1:
-        found.append("throughput falls with nodes, for which the law has no term")
+        notes.append("throughput falls with nodes, for which the law has no term")
     largest = fit.nodes.max()
     reached = float(fit.predict(largest)) / fit.base
     if fit.law == "Amdahl" and FAR * reached < fit.limit < math.inf:
-        found.append(
+        notes.append(
             f"the limit of {significant(fit.limit)} is extrapolated from a speed-up of {significant(reached)} on "
             f"{largest:,.0f} nodes"
         )
-    return found
+    return notes
 
 
 def _super_linear(fit: SpeedFit) -> str:

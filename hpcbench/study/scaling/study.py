@@ -126,7 +126,7 @@ def make_runs(
 def progress_line(statuses: Statuses, name: str, state: RunStatus, seconds: float | None) -> str:
     """A line for a run that has ended; how long it took is not known if an earlier command submitted its job."""
     total = len(statuses)
-    left = sum(each.status == "absent" or each.under_way for each in statuses.values())
+    left = sum(run.status == "absent" or run.under_way for run in statuses.values())
     took = "" if seconds is None else f", {units.duration(seconds)}"
     return f"[{total - left:{len(str(total))}}/{total}] {name}: {result(state)}{took} ({left} left)"
 
@@ -146,12 +146,12 @@ def result(state: RunStatus) -> str:
 
 def finish(study: Scaling, folder: StudyFolder, runs: Statuses, extras: Extras) -> None:
     """Write the report if a run is done, and print the commands that follow or continue the others."""
-    if any(each.done for each in runs.values()):
+    if any(state.done for state in runs.values()):
         write_report(study, folder, extras)
-    ended = sum(is_to_start_again(each) for each in runs.values())
+    ended = sum(is_to_start_again(state) for state in runs.values())
     if ended:
         say(f"{ended} failed; start again: hpcbench study resume {folder.path}")
-    if any(each.under_way for each in runs.values()):
+    if any(state.under_way for state in runs.values()):
         say(f"\n{counts(runs)}\nstatus: hpcbench study status {folder.path}\n"
             f"tables and page, when they are done: hpcbench study report {folder.path}")  # fmt: skip
 
@@ -192,9 +192,9 @@ def grown(study: Scaling, folder: StudyFolder) -> Scaling:
 
 def read_study(folder: StudyFolder) -> Scaling:
     """The definition in a study's folder. Raises ``DataError`` for one whose sizes cannot run."""
-    found = folder.read()
-    assert found is not None
-    study = Scaling.from_dict(found, folder.definition)
+    definition = folder.read()
+    assert definition is not None
+    study = Scaling.from_dict(definition, folder.definition)
     try:
         return checked(study)
     except InputError as error:
@@ -263,17 +263,19 @@ def status(study: Scaling, folder: StudyFolder) -> tuple[str, int]:
     words = shown_words(runs)
     rows = []
     for point in points(study):
-        own = [runs[run.name] for group in groups(study) for run in group if run.point == point]
+        states = [runs[run.name] for group in groups(study) for run in group if run.point == point]
         variant = [point.label] if study.vary else []
-        rows.append([str(point.nodes), *variant, *(str(count(own, word)) for word in words)])
+        rows.append([str(point.nodes), *variant, *(str(count(states, word)) for word in words)])
     headers = ["nodes", *(["variant"] if study.vary else []), *words]
     told = [
-        f"{name}: {each.reason}" for name, each in runs.items() if is_to_start_again(each) or each.status == "unknown"
+        f"{name}: {state.reason}"
+        for name, state in runs.items()
+        if is_to_start_again(state) or state.status == "unknown"
     ]
     again = (
         [f"start them again: hpcbench study resume {folder.path}"] if any(map(is_to_start_again, runs.values())) else []
     )
-    at_work = [each.job.folder for each in runs.values() if each.job_runs and each.job is not None]
+    at_work = [state.job.folder for state in runs.values() if state.job_runs and state.job is not None]
     hours = total_words(worked_in(folder), at_work, "job")
     told = [*([hours] if hours else []), *map(str, damaged), *told]
     text = "\n".join([table(headers, rows, right=words), "", counts(runs), *told, *again])

@@ -44,8 +44,8 @@ class Sheet:
 
     def as_text(self) -> str:
         """The heading above the table."""
-        found = table(self.headers, self.lines, right=self.headers)
-        return "\n".join([*wrapped([self.heading]), found])
+        text = table(self.headers, self.lines, right=self.headers)
+        return "\n".join([*wrapped([self.heading]), text])
 
 
 def results_table(rows: Sequence[PointResult], mode: Mode) -> str:
@@ -89,9 +89,9 @@ def step_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
     for variant, members in by_variant(rows).items():
         lines = []
         for row in members:
-            found = parts(row)
-            seconds = [sum(found.values()) if found else None, *(found.get(phase) for phase in STEP_PARTS)]
-            cells = [units.significant(None if each is None else 1e3 * each) for each in seconds]
+            step_s = parts(row)
+            seconds = [sum(step_s.values()) if step_s else None, *(step_s.get(phase) for phase in STEP_PARTS)]
+            cells = [units.significant(None if duration is None else 1e3 * duration) for duration in seconds]
             lines.append([f"{row.nodes:,}", *cells])
         sheets.append(Sheet(titled(variant, "milliseconds of a step, the mean over ranks"), headers, lines))
     return sheets
@@ -105,11 +105,13 @@ def rank_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
         lines = []
         for row in members:
             for name, label in (("step_median_s", "median"), ("step_slowest_s", "slowest")):
-                known = [found for run in row.runs if run.ranks > 1 and (found := getattr(run, name))]
+                known = [step_s for run in row.runs if run.ranks > 1 and (step_s := getattr(run, name))]
                 if not known:
                     continue
-                each = [[found[part] for found in known if part in found] for part in ("wall", *STEP_PARTS)]
-                cells = [units.significant(1e3 * median(values) if values else None) for values in each]
+                seconds_of_parts = [
+                    [step_s[part] for step_s in known if part in step_s] for part in ("wall", *STEP_PARTS)
+                ]
+                cells = [units.significant(1e3 * median(values) if values else None) for values in seconds_of_parts]
                 lines.append([f"{row.nodes:,}", label, *cells])
         if lines:
             sheets.append(
@@ -163,18 +165,18 @@ def beside_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
     return sheets
 
 
-def solution_sheets(found: Mapping[str, Sequence[Solution]]) -> list[Sheet]:
+def solution_sheets(solutions: Mapping[str, Sequence[Solution]]) -> list[Sheet]:
     """For each variant what one training to the target takes on every size, with GPU-hours if nodes have GPUs."""
-    gpus = any(each.gpu_hours is not None for members in found.values() for each in members)
+    gpus = any(solution.gpu_hours is not None for members in solutions.values() for solution in members)
     headers = ["nodes", "batch", "epochs (95 %)", "time", "node-hours (95 %)", "GPU-hours" if gpus else "core-hours"]
     sheets = []
-    for variant, members in found.items():
+    for variant, members in solutions.items():
         lines = []
-        for each in members:
-            cells = [f"{each.nodes:,}", f"{each.global_batch_size:,}" + ("*" if each.extrapolated else "")]
-            cells += [units.interval(each.epochs, each.epochs_interval), units.duration(each.time_s)]
-            cells.append(units.interval(each.node_hours, each.node_hours_interval))
-            lines.append([*cells, units.significant(each.gpu_hours if gpus else each.core_hours)])
+        for solution in members:
+            cells = [f"{solution.nodes:,}", f"{solution.global_batch_size:,}" + ("*" if solution.extrapolated else "")]
+            cells += [units.interval(solution.epochs, solution.epochs_interval), units.duration(solution.time_s)]
+            cells.append(units.interval(solution.node_hours, solution.node_hours_interval))
+            lines.append([*cells, units.significant(solution.gpu_hours if gpus else solution.core_hours)])
         if lines:
             sheets.append(Sheet(titled(variant, "a training to the target"), headers, lines))
     return sheets
@@ -182,16 +184,16 @@ def solution_sheets(found: Mapping[str, Sequence[Solution]]) -> list[Sheet]:
 
 def grouped(rows: Sequence[PointResult]) -> dict[str, list[PointResult]]:
     """The rows of each variant in the order of the study, smallest first, including those without runs."""
-    found: dict[str, list[PointResult]] = {}
+    rows_by_variant: dict[str, list[PointResult]] = {}
     for row in rows:
-        found.setdefault(row.variant, []).append(row)
-    return {variant: sorted(members, key=lambda row: row.nodes) for variant, members in found.items()}
+        rows_by_variant.setdefault(row.variant, []).append(row)
+    return {variant: sorted(members, key=lambda row: row.nodes) for variant, members in rows_by_variant.items()}
 
 
 def middle(row: PointResult, name: str) -> float | None:
     """The median over repeats; ``None`` if no repeat has the figure."""
-    found = row.middle(name)
-    return None if name in NEVER_ZERO and not found else found
+    figure = row.middle(name)
+    return None if name in NEVER_ZERO and not figure else figure
 
 
 def parts(row: PointResult) -> dict[str, float]:
@@ -206,8 +208,12 @@ def planned(row: PointResult) -> int:
 
 def batches(row: PointResult) -> str:
     """The global batch size of an instance."""
-    found = sorted({run.global_batch_size for run in row.runs})
-    return units.MISSING if not found else f"{found[0]:,}" + (f"-{found[-1]:,}" if len(found) > 1 else "")
+    batch_sizes = sorted({run.global_batch_size for run in row.runs})
+    return (
+        units.MISSING
+        if not batch_sizes
+        else f"{batch_sizes[0]:,}" + (f"-{batch_sizes[-1]:,}" if len(batch_sizes) > 1 else "")
+    )
 
 
 def place(row: PointResult) -> str:
@@ -227,15 +233,15 @@ def nodes_words(count: int) -> str:
 
 def repeat_lines(rows: Sequence[PointResult]) -> list[str]:
     """Repeats that failed, with the reason, and those that are left to run, in the order of the table."""
-    found = []
+    lines = []
     for members in grouped(rows).values():
         for row in members:
             if row.failed:
                 reasons = "; ".join(dict.fromkeys(reason.rstrip(".") for reason in row.failed))
-                found.append(f"{place(row)}: {len(row.failed)} of {planned(row)} repeats failed: {reasons}.")
+                lines.append(f"{place(row)}: {len(row.failed)} of {planned(row)} repeats failed: {reasons}.")
             if row.left:
-                found.append(f"{place(row)}: {row.left} of {planned(row)} repeats left to run.")
-    return found
+                lines.append(f"{place(row)}: {row.left} of {planned(row)} repeats left to run.")
+    return lines
 
 
 def energy_lines(rows: Sequence[PointResult]) -> list[str]:
@@ -264,12 +270,12 @@ def device_lines(rows: Sequence[PointResult]) -> list[str]:
 
 def slow_lines(rows: Sequence[PointResult]) -> list[str]:
     """Every node that was slower than the others, and in how many repeats."""
-    found = []
+    lines = []
     for members in by_variant(rows).values():
         for row in members:
             for node, count in Counter(node for run in row.runs for node in run.slow).items():
-                found.append(f"{place(row)}: {node.rstrip('.')} ({count} of {len(row.runs)} repeats).")
-    return found
+                lines.append(f"{place(row)}: {node.rstrip('.')} ({count} of {len(row.runs)} repeats).")
+    return lines
 
 
 def results_frame(rows: Sequence[PointResult]) -> pd.DataFrame:
@@ -282,8 +288,8 @@ def results_frame(rows: Sequence[PointResult]) -> pd.DataFrame:
             point |= {name: getattr(row, name) for name in ("instances", "ranks_per_node", "cores_per_node")}
             point["gpus_per_node"] = row.gpus_per_node
             for number, run in enumerate(row.runs, 1):
-                own = run.samples_per_s / full_rate(firsts[row.variant])
-                gains = {"speed_up": own, "efficiency": own * firsts[row.variant].nodes / row.nodes}
+                gain = run.samples_per_s / full_rate(firsts[row.variant])
+                gains = {"speed_up": gain, "efficiency": gain * firsts[row.variant].nodes / row.nodes}
                 records.append(point | {"repeat": number, "status": "done"} | _figures(run) | gains)
             for number, reason in enumerate(row.failed, len(row.runs) + 1):
                 records.append(point | {"repeat": number, "status": "failed", "ranks": row.ranks, "reason": reason})
@@ -297,31 +303,31 @@ def wrapped(lines: Sequence[str]) -> list[str]:
 
 def _figures(run: RepeatResult) -> dict[str, Any]:
     """Every figure of a repeat by its name, which has its unit."""
-    found: dict[str, Any] = {}
-    for name in (each.name for each in fields(RepeatResult)):
+    figures: dict[str, Any] = {}
+    for name in (field.name for field in fields(RepeatResult)):
         value = getattr(run, name)
         if name == "step_s":
-            found["step_s"] = sum(value.values()) if value else math.nan
-            found |= {f"step_{phase}_s": value.get(phase, math.nan) for phase in STEP_PARTS}
+            figures["step_s"] = sum(value.values()) if value else math.nan
+            figures |= {f"step_{phase}_s": value.get(phase, math.nan) for phase in STEP_PARTS}
         elif name in ("step_median_s", "step_slowest_s"):
-            found |= {
+            figures |= {
                 f"{name.removesuffix('_s')}_{part}_s": value.get(part, math.nan) for part in ("wall", *STEP_PARTS)
             }
         elif name == "cpu_used":
-            found["cpu_used_mean"] = fmean(value) if value else math.nan
-            found["cpu_used_lowest"] = min(value, default=math.nan)
+            figures["cpu_used_mean"] = fmean(value) if value else math.nan
+            figures["cpu_used_lowest"] = min(value, default=math.nan)
         elif name == "device_busy":
-            found["device_busy_median"] = median(value) if value else math.nan
-            found["device_busy_lowest"] = min(value, default=math.nan)
+            figures["device_busy_median"] = median(value) if value else math.nan
+            figures["device_busy_lowest"] = min(value, default=math.nan)
         elif name == "slow":
-            found["slow_nodes"] = "; ".join(value)
+            figures["slow_nodes"] = "; ".join(value)
         elif name == "pruned":
-            found["pruned"] = "; ".join(f"{each.name}: {each.reason}" for each in value)
+            figures["pruned"] = "; ".join(f"{instance.name}: {instance.reason}" for instance in value)
         elif name == "clocks":
-            found["models_per_minute"] = math.nan if run.models_per_minute is None else run.models_per_minute
+            figures["models_per_minute"] = math.nan if run.models_per_minute is None else run.models_per_minute
         else:
-            found[name] = math.nan if value is None or (name in NEVER_ZERO and not value) else value
-    return found
+            figures[name] = math.nan if value is None or (name in NEVER_ZERO and not value) else value
+    return figures
 
 
 def _busy(row: PointResult) -> list[str]:

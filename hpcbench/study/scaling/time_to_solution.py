@@ -57,14 +57,14 @@ def solutions(
     return [_solution(row, fit, train_samples, evaluations_per_epoch) for row in done]
 
 
-def cheapest(found: Sequence[Solution]) -> Solution:
-    """The solution with the fewest node-hours, among equals the fastest. ``found`` has at least one."""
-    return min(found, key=lambda each: (each.node_hours, each.time_s))
+def cheapest(candidates: Sequence[Solution]) -> Solution:
+    """The solution with the fewest node-hours, among equals the fastest. ``candidates`` has at least one."""
+    return min(candidates, key=lambda solution: (solution.node_hours, solution.time_s))
 
 
-def fastest(found: Sequence[Solution]) -> Solution:
-    """The solution with the least time, among equals the cheapest. ``found`` has at least one."""
-    return min(found, key=lambda each: (each.time_s, each.node_hours))
+def fastest(candidates: Sequence[Solution]) -> Solution:
+    """The solution with the least time, among equals the cheapest. ``candidates`` has at least one."""
+    return min(candidates, key=lambda solution: (solution.time_s, solution.node_hours))
 
 
 def run_s(row: PointResult, samples: float, evaluations: float = 0.0) -> float:
@@ -88,7 +88,7 @@ def _solution(row: PointResult, fit: EpochFit, train_samples: int, evaluations_p
 
     repeats = [replace(row, runs=[run]) for run in row.runs]
     time_s = seconds(epochs, row)
-    ends = min(seconds(low, each) for each in repeats), max(seconds(high, each) for each in repeats)
+    ends = min(seconds(low, repeat) for repeat in repeats), max(seconds(high, repeat) for repeat in repeats)
     cost = node_hours(row, time_s)
     return Solution(
         nodes=row.nodes, instances=row.instances, global_batch_size=batch, epochs=epochs, epochs_interval=(low, high),

@@ -35,19 +35,19 @@ Size = tuple[str, int]
 
 
 def trainings(
-    rows: Mapping[str, Sequence[PointResult]], found: Mapping[str, Sequence[Solution]],
+    rows: Mapping[str, Sequence[PointResult]], solutions: Mapping[str, Sequence[Solution]],
     configs: Mapping[str, RunConfig], *, to_target: bool,
 ) -> dict[Size, Training]:  # fmt: skip
     """The length of a training on each size that has figures, variant by variant.
 
-    ``found`` has the times to solution if there is a convergence study, ``configs`` the configuration of each variant's
-    runs. ``to_target``: the runs of the study are whole trainings.
+    ``solutions`` has the times to solution if there is a convergence study, ``configs`` the configuration of each
+    variant's runs. ``to_target``: the runs of the study are whole trainings.
     """
     lengths: dict[Size, Training] = {}
     for variant, members in rows.items():
         config = configs[variant].train
         measured = to_target and all(row.middle("samples_per_model") is not None for row in members)
-        by_study = {each.nodes: each.epochs for each in found.get(variant, ())}
+        by_study = {solution.nodes: solution.epochs for solution in solutions.get(variant, ())}
         for row in members:
             in_epoch = row.train_samples
             if by_study:

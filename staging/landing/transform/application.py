@@ -31,12 +31,12 @@ class Application(WholeTransform):
         """The transform ``module:function``. Raises ``InputError`` if either is missing."""
         called = f"{module}:{function}"
         try:
-            found = importlib.import_module(module)
+            imported = importlib.import_module(module)
         except (ImportError, ValueError, TypeError) as error:
             raise InputError(f"transform '{called}': cannot import '{module}' ({error}); install it") from None
-        if not callable(getattr(found, function, None)):
+        if not callable(getattr(imported, function, None)):
             raise InputError(f"transform '{called}': '{module}' has no function '{function}'; check its name")
-        return cls(called, getattr(found, function))
+        return cls(called, getattr(imported, function))
 
     def names(self, name: str) -> list[str]:
         """What ``function.names`` returns; empty if there is none."""

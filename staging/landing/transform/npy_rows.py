@@ -67,8 +67,8 @@ class _RowsSinkMaker:
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         rows = self.transform
-        kept = size * (rows.stop - rows.first) // rows.of + MOST_HEADER_BYTES if rows.takes(name) else size
-        return self.inner.estimate(name, size if size == UNKNOWN else kept)
+        kept_bytes = size * (rows.stop - rows.first) // rows.of + MOST_HEADER_BYTES if rows.takes(name) else size
+        return self.inner.estimate(name, size if size == UNKNOWN else kept_bytes)
 
 
 class _RowsSink:
@@ -111,12 +111,12 @@ class _RowsSink:
 
     def _open(self) -> memoryview:
         """Open the sink for the rows as soon as the header is there; returns the data after it."""
-        found = parse_header(bytes(self._head[:MOST_HEADER_BYTES]), self._name)
-        if found is None:
+        parsed = parse_header(bytes(self._head[:MOST_HEADER_BYTES]), self._name)
+        if parsed is None:
             if len(self._head) >= MOST_HEADER_BYTES:
                 raise DataError(self._name, f"has a header of more than {MOST_HEADER_BYTES} bytes", AGAIN)
             return memoryview(b"")
-        shape, fortran, dtype, length = found
+        shape, fortran, dtype, length = parsed
         rows = self._rows
         if fortran and len(shape) > 1:
             raise DataError(self._name, "is in Fortran order", "write it again in C order")

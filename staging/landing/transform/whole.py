@@ -63,8 +63,8 @@ class WholeSinkMaker:
         How the bytes are divided is not known. One output with all bytes but one for each other takes the most blocks.
         """
         first, *others = self.transform.names(name) or [name]
-        found = self.inner.estimate(first, self.transform.output_bytes(name, size))
-        return found + [file for other in others for file in self.inner.estimate(other, 1)]
+        files = self.inner.estimate(first, self.transform.output_bytes(name, size))
+        return files + [file for other in others for file in self.inner.estimate(other, 1)]
 
 
 class WholeSink:

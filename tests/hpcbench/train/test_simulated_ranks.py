@@ -204,11 +204,12 @@ def test_a_resumed_run_goes_on_with_the_statistics_of_each_rank(
         (
             ("--parallel.simulated_ranks", "12"),
             "global batch of 24 (train.local_batch_size 2 x train.accumulation 1 x 12 ranks) is larger than the "
-            "training set of 23 samples",
+            "training set of 23 samples; lower train.local_batch_size, or use more samples",
         ),
         (
             ("--parallel.simulated_ranks", "3", "--train.accumulation", "4"),
-            "global batch of 24 (train.local_batch_size 2 x train.accumulation 4 x 3 ranks) is larger",
+            "global batch of 24 (train.local_batch_size 2 x train.accumulation 4 x 3 ranks) is larger than the "
+            "training set of 23 samples; lower train.local_batch_size or train.accumulation, or use more samples",
         ),
         (("--parallel.simulated_ranks", "0"), "parallel.simulated_ranks (0) must be at least 1"),
         (("--train.batchnorm_group_size", "0"), "train.batchnorm_group_size (0) must be at least 1"),

@@ -11,9 +11,10 @@ from staging.source.sources import STAT_BLOCK
 
 
 def count_growth(prepared: Prepared) -> None:
-    """Add both to the counters for files that landed on this node as they are; each rank takes a part. Collective.
+    """Count the disk space of files that landed on this node as they are, and of their sources. Collective.
 
-    This happens after the flush: until then some filesystems have not allocated a file's blocks.
+    Each rank takes a part of the files. This happens after the flush: until then some filesystems have not allocated
+    a file's blocks.
     """
     options, place, names = prepared.options, prepared.world.place, prepared.listing.names
     taken: dict[int, int] = {}

@@ -31,7 +31,7 @@ ONE_RANK = {"parallel.simulated_ranks": "1", "train.noise_scale_every": "0"}
 
 @dataclass(frozen=True)
 class Speed:
-    """What an epoch and a start cost while ``at_once`` runs share the machine, and how many epochs runs take."""
+    """What an epoch and a start cost while several runs share the machine, and how many epochs runs take."""
 
     epoch_s: float
     start_s: float

@@ -33,7 +33,7 @@ APART = 1e-10
 class Taps:
     """For one dimension: the inputs that each output depends on, and their weights."""
 
-    places: Tensor
+    indices: Tensor
     """(taps, outputs), int64."""
     weights: Tensor
     """(taps, outputs)."""
@@ -44,23 +44,23 @@ class Taps:
         return len(self.weights) == 1 and bool((self.weights == 1).all())
 
     def own(self, outputs: Extent, first: int) -> Taps:
-        """The taps of some outputs, with places counted from ``first``."""
+        """The taps of some outputs, with indices counted from ``first``."""
         span = slice(outputs.start, outputs.stop)
-        return Taps(self.places[:, span] - first, self.weights[:, span])
+        return Taps(self.indices[:, span] - first, self.weights[:, span])
 
     def to(self, device: torch.device) -> Taps:
         """The taps on a device."""
-        return Taps(self.places.to(device), self.weights.to(device))
+        return Taps(self.indices.to(device), self.weights.to(device))
 
     def of(self, x: Tensor, dim: int) -> Tensor:
         """Map (..., inputs, ...) to (..., outputs, ...)."""
         if self.selects:
-            return x.index_select(dim, self.places[0])
+            return x.index_select(dim, self.indices[0])
         shape = [1] * x.dim()
         shape[dim] = -1
-        y = x.index_select(dim, self.places[0]) * self.weights[0].view(shape)
-        for place, weight in zip(self.places[1:], self.weights[1:], strict=True):
-            y = torch.addcmul(y, x.index_select(dim, place), weight.view(shape))
+        y = x.index_select(dim, self.indices[0]) * self.weights[0].view(shape)
+        for index, weight in zip(self.indices[1:], self.weights[1:], strict=True):
+            y = torch.addcmul(y, x.index_select(dim, index), weight.view(shape))
         return y
 
 
@@ -76,9 +76,9 @@ class Resampling:
     @property
     def unchanged(self) -> bool:
         """Whether every output is the input at its place."""
-        places = torch.arange(self.target)
+        indices = torch.arange(self.target)
         return self.size == self.target and all(
-            dim_taps.selects and torch.equal(dim_taps.places[0], places) for dim_taps in (self.single, self.double)
+            dim_taps.selects and torch.equal(dim_taps.indices[0], indices) for dim_taps in (self.single, self.double)
         )
 
     def outputs(self, size: int) -> int:
@@ -88,8 +88,8 @@ class Resampling:
 
     def needs(self, outputs: Extent) -> Extent:
         """As in ``Reach``; what either type needs."""
-        places = torch.cat([dim_taps.own(outputs, 0).places.flatten() for dim_taps in (self.single, self.double)])
-        return Extent(int(places.min()), int(places.max()) + 1)
+        indices = torch.cat([dim_taps.own(outputs, 0).indices.flatten() for dim_taps in (self.single, self.double)])
+        return Extent(int(indices.min()), int(indices.max()) + 1)
 
 
 class SplitUpsample(nn.Module):
@@ -123,7 +123,7 @@ class SplitUpsample(nn.Module):
         return functional.interpolate(few, [1] * len(self.sizes), mode=self.mode).dtype
 
     def table(self, device: torch.device, *, double: bool) -> dict[int, Taps]:
-        """The taps of this rank's outputs, on a device, with places counted from the start of its widened input."""
+        """The taps of this rank's outputs, on a device, with indices counted from the start of its widened input."""
         if (device, double) not in self.tables:
             taps_by_dim = {}
             for dim, way in enumerate(self.ways, 2):
@@ -168,7 +168,7 @@ def resampling(layer: nn.Upsample, size: int, place: int, dims: int) -> Resampli
         layer.recompute_scale_factor,
     )
     single, double = (taps(line, size, dtype) for dtype in (torch.float32, torch.float64))
-    return Resampling(size, single.places.shape[1], single, double)
+    return Resampling(size, single.indices.shape[1], single, double)
 
 
 @dataclass(frozen=True)
@@ -211,9 +211,9 @@ def taps(line: Line, size: int, dtype: torch.dtype) -> Taps:
     numbers = torch.arange(size)[:, None]
     first = torch.where(weights != 0, numbers, size).amin(0)
     last = torch.where(weights != 0, numbers, 0).amax(0)
-    places = first + torch.arange(int((last - first).max()) + 1)[:, None]
-    inside, places = places <= last, places.minimum(last)
-    return Taps(places, torch.where(inside, weights.gather(0, places), 0))
+    indices = first + torch.arange(int((last - first).max()) + 1)[:, None]
+    inside, indices = indices <= last, indices.minimum(last)
+    return Taps(indices, torch.where(inside, weights.gather(0, indices), 0))
 
 
 def ones(size: int, dtype: torch.dtype) -> Iterator[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from staging.formats.regular import refuse_special
 
 KEPT = ("config.yaml", "mllog.txt", "epochs.csv", "summary.json", "noise_scale.csv", "trust_ratios.csv", CRASH)
 """Files of a run. ``environment.json`` and ``system.json`` are left out: they hold paths and the host name."""
+OF_SEEDS = ("noise_scale.csv", "trust_ratios.csv")
+"""Of these, the pages read only those of a study's seeds; they are most of what a run of a search would take."""
+SEARCH = re.compile(r"-search\d*$")
+"""How the name of a search's run ends."""
 PAGES = ("study.json", "results.csv", "table.txt", "study.html")
 
 
@@ -29,6 +34,8 @@ def collect(folder: StudyFolder, out: Path) -> int:
     for run in done:
         begin_run_copy(target.run(run.name), KEPT)
         for name in KEPT:
+            if name in OF_SEEDS and SEARCH.search(run.name):
+                continue
             if (run / name).exists():
                 refuse_special(run / name)
                 shutil.copyfile(run / name, target.run(run.name) / name)

@@ -33,6 +33,23 @@ def test_a_collected_study_is_the_same_study(made: tuple[Study, StudyFolder], tm
     assert copy.table.read_text(encoding="utf-8") == folder.table.read_text(encoding="utf-8")
 
 
+def test_a_run_of_a_search_leaves_out_what_no_page_reads(study: Study, tmp_path: Path) -> None:
+    searching = replace(study, batch_sizes=(8,), optimizers=("sgd",), seeds=1, lr_search=(0.5, 1.0, 2.0))
+    folder, copy = StudyFolder(tmp_path / "study"), StudyFolder(tmp_path / "copy")
+    with held(folder):
+        folder.write(searching.as_dict())
+    make(searching, folder, FakeLauncher(lambda settings: 5.0))
+    recorded = ("noise_scale.csv", "trust_ratios.csv")
+    for run in folder.runs.iterdir():
+        for name in recorded:
+            (run / name).touch()
+    collect(folder, copy.path)
+    names = [run.name for run in copy.runs.iterdir()]
+    seeds = [name for name in names if "-seed" in name]
+    assert (len(seeds), len(names) > 3) == (1, True)
+    assert all((copy.run(name) / file).exists() == (name in seeds) for name in names for file in recorded)
+
+
 def test_a_failed_run_that_was_retried_is_what_it_became(study: Study, tmp_path: Path) -> None:
     one = replace(study, batch_sizes=(8,), optimizers=("sgd",), seeds=1)
     folder, copy = StudyFolder(tmp_path / "study"), StudyFolder(tmp_path / "copy")

@@ -30,7 +30,7 @@ def borders_apart(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> d
         if not layer.geometry.local and not layer.geometry.crops:
             met.append((layer, inputs[0].shape))
 
-    handles = [each.register_forward_hook(note) for each in model.modules() if isinstance(each, SplitConvolution)]
+    handles = [layer.register_forward_hook(note) for layer in model.modules() if isinstance(layer, SplitConvolution)]
     forward(model)
     for handle in handles:
         handle.remove()
@@ -64,4 +64,4 @@ def ways(layer: SplitConvolution, shape: torch.Size) -> tuple[Callable[[], Tenso
         return torch.convolution(rows, weight, layer.bias, *layer.geometry.arguments)
 
     cuts = [(start, stop) for start, stop in ((0, first), (first, last), (last, outputs)) if stop > start]
-    return lambda: convolve(0, outputs), lambda: [convolve(*each) for each in cuts]
+    return lambda: convolve(0, outputs), lambda: [convolve(*cut) for cut in cuts]

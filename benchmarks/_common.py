@@ -184,7 +184,7 @@ def machine() -> dict[str, Any]:
         "load_1_5_15_min": os.getloadavg(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: installed_version for name in PACKAGES if (installed_version := _version(name))},
     }
 
 

@@ -77,9 +77,9 @@ def products(operation: Operation) -> list[Product]:
         large, small = prod(given), prod(other)
     samples, kernel = x.shape[0], prod(weight.shape[2:])
     outputs, inputs = weight.shape[0] // groups, weight.shape[1]
-    found = {
+    product_by_kind = {
         "forward": Product(samples * small, outputs, inputs * kernel, groups, 1),
         "input": Product(samples * large, inputs, outputs * kernel, groups, prod(stride)),
         "kernel": Product(outputs, inputs * kernel, samples * small, groups, 1),
     }
-    return [found[each] for each in wanted]
+    return [product_by_kind[kind] for kind in wanted]

@@ -70,7 +70,7 @@ def read_trace(trace: Path, folders: Mapping[str, Sequence[Path]], samples: Path
     named = [(name, str(path)) for name, paths in folders.items() for path in paths]
     before: Counter[str] = Counter()
     after: Counter[str] = Counter()
-    found = before
+    counter = before
     with trace.open(errors="replace") as lines:
         for line in lines:
             call = CALL.match(line)
@@ -80,8 +80,8 @@ def read_trace(trace: Path, folders: Mapping[str, Sequence[Path]], samples: Path
             path = os.path.join(folder or "", text or "").rstrip("/")  # noqa: PTH118
             opens = name.startswith("open") and "O_DIRECTORY" not in rest
             if samples is not None and opens and path.startswith(f"{samples}/"):
-                found = after
-            found[place_of(path, named)] += 1
+                counter = after
+            counter[place_of(path, named)] += 1
     return FileCalls(dict(before.most_common()), dict(after.most_common()))
 
 

@@ -77,11 +77,11 @@ def device_s(kernels: Kernels, work: Work, roofs: Characterisation, batch: int) 
     return float(kernels.device_s(case))
 
 
-def message_s(found: Characterisation) -> float:
+def message_s(characterisation: Characterisation) -> float:
     """Seconds of the messages of a step, by their curves; a rank that computes on its only core hides none of them."""
     total = 0.0
-    for message in found.messages:
-        curve = curve_of(found, message)
+    for message in characterisation.messages:
+        curve = curve_of(characterisation, message)
         if curve is not None:
             total += message.count * curve.latency_s + message.bytes / curve.bytes_per_s
     return total
@@ -95,13 +95,13 @@ def steps_here(
     for application in applications:
         small, large = BASE[application]
         others, file = OTHERS[application], folder / f"{application}.json"
-        own = characterise(application, preset, small, 1, 5 * seconds, file)
+        one_rank = characterise(application, preset, small, 1, 5 * seconds, file)
         top = characterise(application, preset, large, 1, 3 * seconds, folder / f"{application}-large.json")
         both = characterise(application, preset, small, 2, 3 * seconds, folder / f"{application}-two.json")
         kernels, work, _ = kernels_of(file)
         known = {
             float(small): np.zeros(()),
-            float(large): np.log(top.steps[0].median_s / device_s(kernels, work, own, large)),
+            float(large): np.log(top.steps[0].median_s / device_s(kernels, work, one_rank, large)),
         }
 
         def alone(batch: int, roofs: Characterisation, kernels: Kernels = kernels, work: Work = work,
@@ -110,9 +110,9 @@ def steps_here(
 
         taken = timed(application, preset, repeats, seconds, 1, others, folder)
         for batch in others:
-            rows.append(row(f"{application}, local batch {batch}", "step", alone(batch, own), taken[batch]))
+            rows.append(row(f"{application}, local batch {batch}", "step", alone(batch, one_rank), taken[batch]))
         batch = others[0]
-        rows.append(row(f"{application}, one node", "one node", alone(batch, own), taken[batch]))
+        rows.append(row(f"{application}, one node", "one node", alone(batch, one_rank), taken[batch]))
         two = timed(application, preset, repeats, seconds, 2, (batch,), folder)
         rows.append(row(f"{application}, two nodes", "two nodes", alone(batch, both) + message_s(both), two[batch]))
     return rows

@@ -33,8 +33,8 @@ def main() -> None:
             steps[batch] = (config, first_step(application, config, ranks, int(size)))
         for _ in range(int(repeats)):
             for batch, (config, step) in steps.items():
-                found = timed_steps(step, ranks.group, int(size), config, 1.0, None, float(seconds))
-                taken[batch].append(found.median_s)
+                times = timed_steps(step, ranks.group, int(size), config, 1.0, None, float(seconds))
+                taken[batch].append(times.median_s)
         if ranks.launch.rank == 0:
             print(json.dumps(taken))
 

@@ -72,5 +72,5 @@ def vary(text: str, draw: random.Random) -> str:
     """Return a log with another seed, another start, and a clock that runs up to 10 % faster or slower."""
     begin = int(next(TIME.finditer(text))[2])
     start, pace = begin + draw.randrange(10**9), draw.uniform(0.9, 1.1)
-    text = TIME.sub(lambda found: f"{found[1]}{start + round((int(found[2]) - begin) * pace)}", text)
-    return SEED.sub(lambda found: f"{found[1]}{draw.randrange(2**31)}", text)
+    text = TIME.sub(lambda match: f"{match[1]}{start + round((int(match[2]) - begin) * pace)}", text)
+    return SEED.sub(lambda match: f"{match[1]}{draw.randrange(2**31)}", text)

@@ -61,8 +61,8 @@ def serve(pipes: str) -> None:
             world.barrier()
             start, busy = time.perf_counter(), time.process_time()
             figures = TASKS[task](world, Path(source), Path(destination), **options)
-            own = (time.perf_counter() - start, time.process_time() - busy)
-            took = world.all_gather(own)
+            times = (time.perf_counter() - start, time.process_time() - busy)
+            took = world.all_gather(times)
             if world.place.rank == 0:
                 seconds, processor_s = max(wall for wall, _ in took), sum(cpu for _, cpu in took)
                 print(json.dumps({"seconds": seconds, "processor_s": processor_s, **figures}), flush=True)

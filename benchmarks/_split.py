@@ -63,8 +63,8 @@ class Sample:
 
         def loss(model: nn.Module) -> Tensor:
             with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
-                found: Tensor = self.task.loss(model(part), self.targets)
-            return found / ranks
+                model_loss: Tensor = self.task.loss(model(part), self.targets)
+            return model_loss / ranks
 
         return loss
 
@@ -76,26 +76,26 @@ def laid_out(tensor: Tensor) -> Tensor:
 
 def kept_bytes(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> int:
     """Bytes that a forward pass keeps for the backward pass, excluding parameters."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, int] = {}
+    parameter_storages = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    bytes_by_storage: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in parameter_storages:
+            bytes_by_storage[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         loss = forward(model)
     del loss
-    return sum(kept.values())
+    return sum(bytes_by_storage.values())
 
 
 def start_ranks(count: int, *words: str) -> None:
     """Run this script as ``count`` ranks of one thread each; exit this process if one fails."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, sys.argv[0], *(words or sys.argv[1:])]
-    ranks = [subprocess.Popen(command, env=each) for each in rank_environments(count, environ)]
+    ranks = [subprocess.Popen(command, env=environment) for environment in rank_environments(count, environ)]
     codes = [rank.wait() for rank in ranks]
     if any(codes):
         raise SystemExit(max(codes))

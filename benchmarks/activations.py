@@ -63,12 +63,12 @@ def work(mesh_name: str, case: str, path: Path) -> None:
     reset_peak_memory(torch.device("cpu"))
     loss(model).backward()
     peak = process_peak_bytes() - before
-    found = {"kept": group.max(kept_bytes(model, loss)), "peak": group.max(peak)}
+    figures = {"kept": group.max(kept_bytes(model, loss)), "peak": group.max(peak)}
     if group.is_main:
-        places = [axis.rank for axis in mesh.axes.values()]
-        counted = count_pass(sample.application, sample.config, mesh.shape, tuple(places) or (0,), 1)
-        found |= {"kept_as_planned": counted.activations, "peak_as_planned": counted.peak}
-        path.write_text(json.dumps(found), encoding="utf-8")
+        axis_ranks = [axis.rank for axis in mesh.axes.values()]
+        counted = count_pass(sample.application, sample.config, mesh.shape, tuple(axis_ranks) or (0,), 1)
+        figures |= {"kept_as_planned": counted.activations, "peak_as_planned": counted.peak}
+        path.write_text(json.dumps(figures), encoding="utf-8")
     group.close()
 
 
@@ -90,11 +90,13 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "found.json"
                 start_ranks(math.prod(map(int, mesh.split("x"))), "--rank", mesh, case, str(path))
-                found = json.loads(path.read_text(encoding="utf-8"))
-            whole = results[case].get("1", found)
-            found |= {f"{key}_of_whole": found[key] / whole[key] for key in ("kept", "peak")}
-            results[case][mesh] = found
-            print(f"{case} over {mesh}: " + ", ".join(f"{key} {value:.4g}" for key, value in found.items()), flush=True)
+                figures = json.loads(path.read_text(encoding="utf-8"))
+            whole = results[case].get("1", figures)
+            figures |= {f"{key}_of_whole": figures[key] / whole[key] for key in ("kept", "peak")}
+            results[case][mesh] = figures
+            print(
+                f"{case} over {mesh}: " + ", ".join(f"{key} {value:.4g}" for key, value in figures.items()), flush=True
+            )
     if options.cases == list(CASES) and options.meshes == list(MESHES):
         print(f"written to {write_results('activations', results)}")
 

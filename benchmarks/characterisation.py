@@ -46,26 +46,30 @@ class Line:
 
 def operations_of(application: str, precision: str, batch: int) -> list[Operation]:
     """Return the operations of a pass at the published size."""
-    found = find_application(application)
-    config = resolve(found, "mlperf", overrides={"train.precision": precision})
+    app = find_application(application)
+    config = resolve(app, "mlperf", overrides={"train.precision": precision})
     recorder = OperationRecorder()
-    count_pass(found, config, MeshShape(1, (1,)), (0,), batch, recorder)
+    count_pass(app, config, MeshShape(1, (1,)), (0,), batch, recorder)
     return recorder.operations
 
 
 def flop_lines(application: str, tile: Tile = SMALLEST_TILE) -> list[Line]:
     """Operations per sample at the batch of the published recipe, each part counted from shapes."""
-    found = find_application(application)
-    batch = resolve(found, "mlperf").train.local_batch_size
+    app = find_application(application)
+    batch = resolve(app, "mlperf").train.local_batch_size
     operations = operations_of(application, "bf16-mixed", batch)
-    each = [product for operation in operations for product in products(operation)]
+    matrix_products = [product for operation in operations for product in products(operation)]
     counted = sum(operation.flop for operation in operations if operation.kind in
                   ("convolution", "depthwise convolution", "matrix product")) / batch  # fmt: skip
-    zeros = sum(product.with_zeros - product.flop for product in each if product.groups == 1) / batch
-    tiles = sum(product.in_tiles(tile) - product.with_zeros for product in each if product.groups == 1) / batch
+    zeros = sum(product.with_zeros - product.flop for product in matrix_products if product.groups == 1) / batch
+    tiles = (
+        sum(product.in_tiles(tile) - product.with_zeros for product in matrix_products if product.groups == 1) / batch
+    )
     lines = [
         Line("products of the model, forward and backward", counted),
-        Line("batch norm, activations, pooling, loss", sum(each.flop for each in operations) / batch - counted),
+        Line(
+            "batch norm, activations, pooling, loss", sum(operation.flop for operation in operations) / batch - counted
+        ),
         Line("zeros between strides in gradients of inputs", zeros),
         Line(f"products in whole tiles of {' x '.join(map(str, tile))}", tiles),
     ]
@@ -107,8 +111,8 @@ def written(application: str, precision: str, part: Callable[[Operation], float]
     once, twice = (operations_of(application, precision, batch) for batch in (1, 2))
     if part is None or part is everything:
         return made_by(once, twice) / GIB
-    return sum(part(each) for each in twice if each.direction == "forward") / GIB - sum(
-        part(each) for each in once if each.direction == "forward") / GIB  # fmt: skip
+    return sum(part(operation) for operation in twice if operation.direction == "forward") / GIB - sum(
+        part(operation) for operation in once if operation.direction == "forward") / GIB  # fmt: skip
 
 
 def everything(operation: Operation) -> float:
@@ -169,12 +173,12 @@ def tables() -> str:
 def rows(lines: list[Line], unit: float) -> list[str]:
     """Return the rows of a table."""
     published = lines[-2].value
-    found = ["| count | value | of the published |", "|---|---:|---:|"]
+    table = ["| count | value | of the published |", "|---|---:|---:|"]
     for line in lines:
         name = line.what if line.counted else f"**{line.what}**"
-        found.append(f"| {name} | {line.value / unit:,.3f} | {100 * line.value / published:.1f} % |" if unit == 1.0
+        table.append(f"| {name} | {line.value / unit:,.3f} | {100 * line.value / published:.1f} % |" if unit == 1.0
                      else f"| {name} | {line.value / unit:,.1f} | {100 * line.value / published:.1f} % |")  # fmt: skip
-    return found
+    return table
 
 
 def shown(value: float, unit: float, published: float) -> str:

@@ -87,13 +87,13 @@ def clock_of(call: Callable[[], object]) -> float:
 
 def in_turns(rounds: int, ours: Callable[[], float], peer: Callable[[], float]) -> tuple[list[float], list[float]]:
     """Return what both report in ``rounds`` rounds of changing order, after one call of each to warm up."""
-    found: tuple[list[float], list[float]] = ([], [])
+    seconds_by_side: tuple[list[float], list[float]] = ([], [])
     for number in range(-1, rounds):
         for side in (0, 1) if number % 2 else (1, 0):
             value = (ours, peer)[side]()
             if number >= 0:
-                found[side].append(value)
-    return found
+                seconds_by_side[side].append(value)
+    return seconds_by_side
 
 
 class Steps:
@@ -138,15 +138,15 @@ def measure(folder: Path, rounds: int) -> dict[str, Paired | int]:
         return writer.times.saves[-1].stall_s
 
     results: dict[str, Paired | int] = {"bytes": size}
-    found = in_turns(rounds, write, lambda: plain_write(folder / "plain", memoryview(data)))
-    results["write"] = compared("checkpoint", "write and fsync", *found)
+    seconds_by_side = in_turns(rounds, write, lambda: plain_write(folder / "plain", memoryview(data)))
+    results["write"] = compared("checkpoint", "write and fsync", *seconds_by_side)
     (folder / "plain").unlink()
     assert marker(complete(writer.folder)[-1]).exists()
     results["read"] = compared("checkpoint", "read", *in_turns(rounds, lambda: read(load), lambda: read(plain_read)))
-    found = in_turns(rounds, lambda: write(wait=False), lambda: clock_of(lambda: np.copyto(copy, data)))
-    results["copy"] = compared("asynchronous", "copy in memory", *found)
-    found = in_turns(rounds, lambda: write(wait=False), synchronous)
-    results["stall"] = compared("asynchronous", "synchronous", *found)
+    seconds_by_side = in_turns(rounds, lambda: write(wait=False), lambda: clock_of(lambda: np.copyto(copy, data)))
+    results["copy"] = compared("asynchronous", "copy in memory", *seconds_by_side)
+    seconds_by_side = in_turns(rounds, lambda: write(wait=False), synchronous)
+    results["stall"] = compared("asynchronous", "synchronous", *seconds_by_side)
     return results | loops(writer, content, rounds)
 
 
@@ -167,10 +167,10 @@ def loops(writer: CheckpointWriter, content: Checkpoint, rounds: int) -> dict[st
         busy["alone"].append(steps.processor_s)
         return seconds
 
-    found = in_turns(rounds, beside, alone)
+    seconds_by_side = in_turns(rounds, beside, alone)
     names = ("steps beside a writer", "steps alone")
     return {
-        "loop": compared(*names, *found),
+        "loop": compared(*names, *seconds_by_side),
         "loop_processor": compared(*names, busy["beside"][1:], busy["alone"][1:]),
     }
 

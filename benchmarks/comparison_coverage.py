@@ -50,13 +50,13 @@ class Setting:
 
     def runs(self, random: np.random.Generator, batch: int, times: float) -> list[EpochRun]:
         """Return what the evaluations say about the epochs of runs at batch number ``batch``."""
-        found = []
+        runs = []
         for epochs in self.epochs(random, batch, times):
             up_to = math.ceil(epochs / STEP) * STEP
-            found.append(
+            runs.append(
                 EpochRun(batch, self.cut, math.inf) if up_to > self.cut else EpochRun(batch, up_to - STEP, up_to)
             )
-        return found
+        return runs
 
     def strata(self, random: np.random.Generator, ratio: float) -> list[tuple[list[EpochRun], list[EpochRun]]]:
         """Return two series whose epochs have this ratio."""
@@ -69,10 +69,10 @@ def comparison(setting: Setting, trial: int) -> tuple[bool, bool, float, float, 
     """Whether equal series differ, whether the interval contains the ratio, its ends, and the detectable ratio."""
     random = np.random.default_rng([trial, setting.seeds, setting.batches])
     equal = p_value(setting.strata(random, 1.0)) <= LEVEL
-    found = compare(setting.strata(random, RATIO))
-    assert found is not None
-    low, high = found.interval
-    return equal, low <= RATIO <= high, low, high, found.detectable
+    ratio_estimate = compare(setting.strata(random, RATIO))
+    assert ratio_estimate is not None
+    low, high = ratio_estimate.interval
+    return equal, low <= RATIO <= high, low, high, ratio_estimate.detectable
 
 
 def is_found(setting: Setting, ratio: float, trial: int) -> bool:
@@ -88,15 +88,19 @@ def trend(setting: Setting, growth: float, trial: int) -> tuple[bool, bool]:
     for batch in range(1, setting.batches + 1):
         here = setting.spread * growth ** ((batch - 1) / (setting.batches - 1))
         epochs = setting.epochs(random, batch, spread=here)
-        rows.append((2**batch, [math.ceil(each / STEP) * STEP for each in epochs]))
-    found = spread_trend(rows, STEP)
-    return (False, True) if found is None else (found.changes, found.interval[0] <= growth <= found.interval[1])
+        rows.append((2**batch, [math.ceil(exact_epochs / STEP) * STEP for exact_epochs in epochs]))
+    spread_growth = spread_trend(rows, STEP)
+    return (
+        (False, True)
+        if spread_growth is None
+        else (spread_growth.changes, spread_growth.interval[0] <= growth <= spread_growth.interval[1])
+    )
 
 
 def measure(setting: Setting, trials: int, pool: ProcessPoolExecutor) -> dict[str, Any]:
     """Measure all shares of one setting."""
-    found = list(pool.map(partial(comparison, setting), range(trials), chunksize=10))
-    equal, held, low, high, detectable = (np.array(each) for each in zip(*found, strict=True))
+    outcomes = list(pool.map(partial(comparison, setting), range(trials), chunksize=10))
+    equal, held, low, high, detectable = (np.array(column) for column in zip(*outcomes, strict=True))
     ratio = float(np.median(detectable))
     known = math.isfinite(ratio)
     power = np.mean(list(pool.map(partial(is_found, setting, ratio), range(trials), chunksize=10))) if known else None
@@ -119,10 +123,12 @@ def misses(entry: dict[str, Any]) -> list[str]:
     allow = 3 / math.sqrt(entry["trials"])
     most = LEVEL + allow * math.sqrt(LEVEL * (1 - LEVEL))
     least = LEAST - allow * math.sqrt(LEAST * (1 - LEAST))
-    found = [name for name in ("equal_told_apart", "no_trend_seen") if entry.get(name, 0) > most]
-    found += [name for name in ("coverage", "no_trend_coverage", "trend_coverage") if entry.get(name, 1) < least]
+    missed_bounds = [name for name in ("equal_told_apart", "no_trend_seen") if entry.get(name, 0) > most]
+    missed_bounds += [
+        name for name in ("coverage", "no_trend_coverage", "trend_coverage") if entry.get(name, 1) < least
+    ]
     power = entry["power"]
-    return found + (
+    return missed_bounds + (
         ["power"] if power is not None and not POWER[0] - allow / 2 <= power <= POWER[1] + allow / 2 else []
     )
 
@@ -133,16 +139,16 @@ def main() -> None:
     options = parser.parse_args()
     settings = [Setting(seeds, batches, spread) for seeds in (3, 5, 10) for batches in (1, 6) for spread in (0.05, 0.2)]
     settings += [Setting(seeds, 6, 0.2, cut=15.0) for seeds in (3, 5, 10)]
-    found, missed = [], []
+    entries, missed = [], []
     with ProcessPoolExecutor() as pool:
         for setting in settings:
             entry = measure(setting, options.trials, pool)
-            found.append(entry)
+            entries.append(entry)
             print({name: value for name, value in entry.items() if value is not None}, flush=True)
             if which := misses(entry):
                 missed.append(f"{setting}: {', '.join(which)}")
     bounds = {"level": LEVEL, "least_coverage": LEAST, "power": POWER, "ratio": RATIO, "growth": GROWTH}
-    print(f"written to {write_results('comparison_coverage', {**bounds, 'settings': found})}")
+    print(f"written to {write_results('comparison_coverage', {**bounds, 'settings': entries})}")
     sys.exit(f"missed: {'; '.join(missed)}" if missed else 0)
 
 

@@ -75,7 +75,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     sizes = SMOKE if options.smoke else SIZES
-    found, missed = {}, []
+    measurements, missed = {}, []
     for name, forms in FORMATS.items():
         for form in forms:
             with tempfile.TemporaryDirectory(dir=options.place) as folder:
@@ -83,7 +83,7 @@ def main() -> None:
                 began = time.perf_counter()
                 pair = paired(("unchecked", epoch(False)), ("checked", epoch(True)), rounds=options.rounds)
             ratio = pair.speedup_median
-            found[f"{name}_{form}"] = {"samples": SAMPLES[name], "ratio": ratio, "bound": BOUND, **asdict(pair)}
+            measurements[f"{name}_{form}"] = {"samples": SAMPLES[name], "ratio": ratio, "bound": BOUND, **asdict(pair)}
             print(
                 f"{name} {form}: {ratio:.3f} (from {pair.speedup_min:.3f} to {pair.speedup_max:.3f}), "
                 f"{time.perf_counter() - began:.0f} s",
@@ -91,7 +91,7 @@ def main() -> None:
             )
             missed += [f"{name} {form}"] if ratio > BOUND else []
     if not options.smoke:
-        print(f"written to {write_results('first_reads', found)}")
+        print(f"written to {write_results('first_reads', measurements)}")
     sys.exit(f"missed: {', '.join(missed)}" if missed else 0)
 
 

@@ -85,9 +85,9 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
     raw = path.read_bytes()
     path.write_bytes(gzip.compress(raw, 6, mtime=0))
     for read in (read_ours, read_with_python_gzip, read_with_tfrecord_package):
-        found, found_label = read(path)
-        assert np.array_equal(found, counts)
-        assert np.array_equal(found_label, label)
+        read_counts, read_label = read(path)
+        assert np.array_equal(read_counts, counts)
+        assert np.array_equal(read_label, label)
     ours = ("staging", lambda: read_ours(path))
     python = ("Python's gzip", lambda: read_with_python_gzip(path))
     package = ("tfrecord package", lambda: read_with_tfrecord_package(path))

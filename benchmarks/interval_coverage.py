@@ -54,7 +54,7 @@ class Setting:
     def simulate(self, trial: int) -> list[EpochRun]:
         """Simulate the runs of one study."""
         random = np.random.default_rng([trial, self.seeds, round(100 * self.spread)])
-        found, step = [], 1 / self.evaluations_per_epoch
+        runs, step = [], 1 / self.evaluations_per_epoch
         for batch in BATCHES:
             mean = E_MIN * (1 + batch / B_CRIT)
             if self.kind.startswith("scatter"):
@@ -62,8 +62,8 @@ class Setting:
             for epochs in mean * random.gamma(self.spread**-2, self.spread**2, self.seeds):
                 up_to = math.ceil(epochs / step) * step
                 missed = self.kind.endswith("censored") and up_to > CUT
-                found.append(EpochRun(batch, CUT, math.inf) if missed else EpochRun(batch, up_to - step, up_to))
-        return [run for run in found if run.reached] if self.leave_out else found
+                runs.append(EpochRun(batch, CUT, math.inf) if missed else EpochRun(batch, up_to - step, up_to))
+        return [run for run in runs if run.reached] if self.leave_out else runs
 
 
 def study(setting: Setting, trial: int) -> tuple[float, ...]:
@@ -79,7 +79,7 @@ def main() -> None:
     kinds = ("nothing else", "30 % censored", "scatter of 15 %")
     bounded = [Setting(seeds, spread, kind) for kind in kinds for seeds in (3, 10) for spread in (0.05, 0.2)]
     beside = [Setting(10, 0.2, kinds[0], evaluations_per_epoch=1), Setting(10, 0.2, kinds[1], leave_out=True)]
-    found, missed = [], []
+    cases, missed = [], []
     with ProcessPoolExecutor() as pool:
         for setting in (*bounded, *beside):
             studies = np.array(list(pool.map(partial(study, setting), range(options.trials), chunksize=10)))
@@ -89,7 +89,7 @@ def main() -> None:
             held = [float(np.mean((low <= truth) & (truth <= high))) for low, high, truth in pairs]
             widths = [float(np.median(high - low)) / truth for low, high, truth in pairs]
             names = ("e_min", "b_crit")
-            found.append({**asdict(setting), "trials": options.trials, "with_intervals": int(known.sum()),
+            cases.append({**asdict(setting), "trials": options.trials, "with_intervals": int(known.sum()),
                           "median_b_crit": float(np.median(b_crit)),
                           "coverage": dict(zip(names, held, strict=True)),
                           "median_width": dict(zip(names, widths, strict=True))})  # fmt: skip
@@ -99,9 +99,9 @@ def main() -> None:
                 flush=True,
             )
             most = MOST if setting.kind == kinds[0] else 1.0
-            if setting in bounded and not all(LEAST <= each <= most for each in held):
+            if setting in bounded and not all(LEAST <= share <= most for share in held):
                 missed.append(setting.words)
-    print(f"written to {write_results('interval_coverage', {'least': LEAST, 'most': MOST, 'settings': found})}")
+    print(f"written to {write_results('interval_coverage', {'least': LEAST, 'most': MOST, 'settings': cases})}")
     sys.exit(f"missed: {'; '.join(missed)}" if missed else 0)
 
 

@@ -98,16 +98,16 @@ def collect(app: str, runs: Mapping[tuple[int, int], Summary]) -> list[dict[str,
     baseline, metrics = SHOWN[app]
     points = []
     for samples in sorted({samples for samples, _ in runs}):
-        found = [run for (number, _), run in runs.items() if number == samples]
+        runs_of_size = [run for (number, _), run in runs.items() if number == samples]
         points.append(
             {
                 "samples": samples,
-                "epochs": found[0].epochs,
+                "epochs": runs_of_size[0].epochs,
                 "seeds": [seed for number, seed in runs if number == samples],
-                "network": {name: [round(run.metrics[name], 5) for run in found] for name in metrics},
+                "network": {name: [round(run.metrics[name], 5) for run in runs_of_size] for name in metrics},
                 "baseline": {
                     name: round(run.baselines[baseline][name], 5)
-                    for run in found if run.baselines for name in metrics
+                    for run in runs_of_size if run.baselines for name in metrics
                 },
             }
         )  # fmt: skip

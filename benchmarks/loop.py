@@ -102,11 +102,11 @@ def bare_epoch(trainer: Trainer) -> Step:
     keys, step = keys_of_epoch(trainer), bare_step(trainer)
     read, prepare = BatchLoader(trainer.data.training, 0, pin=False).reader.read, trainer.run.task.prepare
     batches = trainer.data.batches_of_epoch(1)
-    ready = [prepare(*read(indices), own) for indices, own in zip(batches[:READY], keys, strict=False)]
+    ready = [prepare(*read(indices), batch_keys) for indices, batch_keys in zip(batches[:READY], keys, strict=False)]
 
     def epoch() -> None:
-        for (inputs, target), own in zip(cycle(ready), keys, strict=False):
-            step(inputs, target, own)
+        for (inputs, target), batch_keys in zip(cycle(ready), keys, strict=False):
+            step(inputs, target, batch_keys)
 
     return epoch
 
@@ -118,15 +118,15 @@ def input_epoch(trainer: Trainer) -> Step:
     batches = trainer.data.batches_of_epoch(1)
 
     def epoch() -> None:
-        for indices, own in zip(batches, keys, strict=True):
-            step(*prepare(*read(indices), own), own)
+        for indices, batch_keys in zip(batches, keys, strict=True):
+            step(*prepare(*read(indices), batch_keys), batch_keys)
 
     return epoch
 
 
 def keys_of_epoch(trainer: Trainer) -> list[Tensor]:
     """The keys that dropout and augmentation draw from, batch by batch."""
-    return [sample_keys(trainer.run.seed, 1, torch.from_numpy(each)) for each in trainer.data.batches_of_epoch(1)]
+    return [sample_keys(trainer.run.seed, 1, torch.from_numpy(indices)) for indices in trainer.data.batches_of_epoch(1)]
 
 
 def bare_step(trainer: Trainer) -> Callable[[Tensor, Tensor, Tensor], None]:
@@ -169,7 +169,7 @@ def measure(name: str, root: Path, folder: Path, rounds: int) -> dict[str, Any]:
         worker()  # the optimizer has its states from the first step on
         worker.close()
     memory = {kind: worker.answers[-1]["peak_bytes"] for kind, worker in workers.items()}
-    found = {
+    measured = {
         "precision": precision,
         "threads": torch.get_num_threads(),
         "steps_per_timing": STEPS[name],
@@ -185,29 +185,29 @@ def measure(name: str, root: Path, folder: Path, rounds: int) -> dict[str, Any]:
         "peak_memory_ratio": memory["loop"] / memory["bare"],
     }
     print(
-        f"{name}: loop over bare steps {found['loop_over_bare']}, over steps with their input "
-        f"{found['loop_over_steps_with_input']}, memory {found['peak_memory_ratio']:.3f}", flush=True,
+        f"{name}: loop over bare steps {measured['loop_over_bare']}, over steps with their input "
+        f"{measured['loop_over_steps_with_input']}, memory {measured['peak_memory_ratio']:.3f}", flush=True,
     )  # fmt: skip
-    return found
+    return measured
 
 
 def beyond_bounds(results: dict[str, Any]) -> list[str]:
     """List the figures, by application, that are beyond their bounds."""
     figures = {
         f"{name} {words}": (value, bound)
-        for name, found in results.items()
+        for name, measured in results.items()
         for words, value, bound in (
-            ("over bare steps", found["loop_over_bare"]["median"], BOUND),
-            ("over steps with their input", found["loop_over_steps_with_input"]["median"], BOUND),
-            ("memory", found["peak_memory_ratio"], MEMORY_BOUND),
+            ("over bare steps", measured["loop_over_bare"]["median"], BOUND),
+            ("over steps with their input", measured["loop_over_steps_with_input"]["median"], BOUND),
+            ("memory", measured["peak_memory_ratio"], MEMORY_BOUND),
         )
     }
     return [f"{words} {value:.3f} of {bound:.2f}" for words, (value, bound) in figures.items() if value > bound]
 
 
-def ratios(found: Paired) -> dict[str, float]:
+def ratios(timings: Paired) -> dict[str, float]:
     """Ratios round by round: median, smallest and largest."""
-    values = [slow / fast for slow, fast in zip(found.peer_s, found.ours_s, strict=True)]
+    values = [slow / fast for slow, fast in zip(timings.peer_s, timings.ours_s, strict=True)]
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 

@@ -50,7 +50,7 @@ def shapes() -> tuple[list[torch.Size], list[str | None]]:
     """Return the shapes of DeepCAM's parameters, and which are biases and norms."""
     model = apps.deepcam.model.build_model(apps.deepcam.config.Config())
     kinds = parameter_kinds(model)
-    return [parameter.shape for parameter in model.parameters()], [kinds.get(each) for each in model.parameters()]
+    return [parameter.shape for parameter in model.parameters()], [kinds.get(parameter) for parameter in model.parameters()]
 
 
 def weights(sizes: list[torch.Size], device: torch.device) -> list[nn.Parameter]:
@@ -80,8 +80,8 @@ def timm_lamb() -> type[Optimizer] | None:
         package = ModuleType(name)
         package.__path__ = [folder]
         sys.modules[name] = package
-    found: type[Optimizer] = importlib.import_module("timm.optim.lamb").Lamb
-    return found
+    lamb: type[Optimizer] = importlib.import_module("timm.optim.lamb").Lamb
+    return lamb
 
 
 Builder = Callable[[list[torch.Size], list[str | None]], Optimizer]
@@ -100,12 +100,12 @@ def builders(device: torch.device) -> dict[str, Builder]:
     def theirs(kind: Callable[..., Optimizer], sizes: list[torch.Size], _: object, **options: Any) -> Optimizer:
         return kind(weights(sizes, device), lr=0.001, weight_decay=0.01, **options)
 
-    found: dict[str, Builder] = {PEER: partial(theirs, AdamW, fused=True, capturable=capturable)}
-    found |= {name: partial(ours, name) for name in ("nvlamb", "lamb", "lars")}
-    found["pytorch-optimizer Lamb"] = partial(theirs, OtherLamb, weight_decouple=False, pre_norm=True)
+    builders_by_name: dict[str, Builder] = {PEER: partial(theirs, AdamW, fused=True, capturable=capturable)}
+    builders_by_name |= {name: partial(ours, name) for name in ("nvlamb", "lamb", "lars")}
+    builders_by_name["pytorch-optimizer Lamb"] = partial(theirs, OtherLamb, weight_decouple=False, pre_norm=True)
     if (timm := timm_lamb()) is not None:
-        found["timm Lamb"] = partial(theirs, timm)
-    return found
+        builders_by_name["timm Lamb"] = partial(theirs, timm)
+    return builders_by_name
 
 
 def in_turns(
@@ -144,15 +144,15 @@ def captured(optimizer: Optimizer) -> Callable[[], None]:
 
 def comparisons(clock: dict[str, list[float]], bound: float, tail: str = "") -> dict[str, Paired]:
     """Compare each way with the fused AdamW, and nvlamb with the other LAMBs."""
-    found = {}
+    pairs = {}
     for name in ("nvlamb", "lamb", "lars"):
         asked = None if name == "lars" else 1 / bound
-        found[f"{name}_against_adamw{tail}"] = compared(name, PEER, clock[name], clock[PEER], asked)
+        pairs[f"{name}_against_adamw{tail}"] = compared(name, PEER, clock[name], clock[PEER], asked)
     for name, asked in (("timm Lamb", TIMM_BOUND), ("pytorch-optimizer Lamb", None)):
         if name in clock:
             key = f"nvlamb_against_{name.split()[0]}{tail}"
-            found[key] = compared("nvlamb", name, clock["nvlamb"], clock[name], asked)
-    return found
+            pairs[key] = compared("nvlamb", name, clock["nvlamb"], clock[name], asked)
+    return pairs
 
 
 def state_bytes(optimizer: Optimizer) -> int:
@@ -203,7 +203,9 @@ def main() -> None:
     synchronize: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     made = {name: build(*shapes()) for name, build in builders(device).items()}
     results: dict[str, Any] = {"device": str(device), "threads": torch.get_num_threads()}
-    clock, processor = in_turns({name: each.step for name, each in made.items()}, made, options.rounds, synchronize)
+    clock, processor = in_turns(
+        {name: optimizer.step for name, optimizer in made.items()}, made, options.rounds, synchronize
+    )
     results |= comparisons(clock, CPU_BOUND if device.type == "cpu" else GPU_BOUND)
     if device.type == "cuda":
         replays = {name: captured(made[name]) for name in (PEER, "nvlamb", "lamb", "lars")}

@@ -61,13 +61,13 @@ def work(path: Path) -> dict[str, Any]:
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     before = int(status["VmRSS"].split()[0]) * 1024
     start, busy = time.perf_counter(), time.process_time()
-    found = read_index(path)
+    dataset_listing = read_index(path)
     read = time.perf_counter()
-    plan = make_plan(found, NODES, [RANKS] * NODES, "shard", "exchange", seed=7)
+    plan = make_plan(dataset_listing, NODES, [RANKS] * NODES, "shard", "exchange", seed=7)
     end, busy = time.perf_counter(), time.process_time() - busy
     flows = plan.summary().nodes
     return {
-        "entries": len(found),
+        "entries": len(dataset_listing),
         "index_bytes": path.stat().st_size,
         "read_s": read - start,
         "plan_s": end - read,
@@ -84,11 +84,11 @@ def measure(folder: Path, kind: str, entries: int, rounds: int) -> dict[str, Any
     path = folder / "dataset.index"
     write_index(path, listing(kind, entries))
     command = [sys.executable, str(Path(__file__).resolve()), "--worker", str(path)]
-    found = [
+    figures_by_round = [
         json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(rounds)
     ]
     path.unlink()
-    return {"kind": kind, **sorted(found, key=lambda figures: float(figures["total_s"]))[rounds // 2]}
+    return {"kind": kind, **sorted(figures_by_round, key=lambda figures: float(figures["total_s"]))[rounds // 2]}
 
 
 def whole_command(memory: Path, rounds: int, entries: int) -> dict[str, Any]:
@@ -156,17 +156,18 @@ def main() -> None:
                     flush=True,
                 )
     bound = {"entries": BOUND_ENTRIES, "total_s": BOUND_S, "memory_bytes": BOUND_BYTES}
-    found = {"bound": bound, "measured": results, "whole_command": command}
-    print(f"written to {write_results('plan', found)}")
+    record = {"bound": bound, "measured": results, "whole_command": command}
+    print(f"written to {write_results('plan', record)}")
     missed = [
         f"the whole command by {name}: {command['medians_s'][name]:.2f} s where {bound_s} s are asked"
         for name, bound_s in COMMAND_BOUNDS_S.items()
         if "medians_s" in command and command["medians_s"][name] > bound_s
     ]
     missed += [
-        f"{each['kind']} of {each['entries']} entries"
-        for each in results
-        if each["entries"] == BOUND_ENTRIES and (each["total_s"] > BOUND_S or each["memory_bytes"] > BOUND_BYTES)
+        f"{figures['kind']} of {figures['entries']} entries"
+        for figures in results
+        if figures["entries"] == BOUND_ENTRIES
+        and (figures["total_s"] > BOUND_S or figures["memory_bytes"] > BOUND_BYTES)
     ]
     raise SystemExit(f"missed: {', '.join(missed)}" if missed else 0)
 

@@ -124,8 +124,8 @@ def measured(case: str, precision: str, *, at_once: bool = False) -> dict[str, i
         environment["MALLOC_MMAP_THRESHOLD_"] = "65536"
     command = [sys.executable, __file__, "--worker", case, precision]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def precisions() -> tuple[str, ...]:
@@ -150,17 +150,17 @@ def main() -> None:
             if (case, precision) == TOO_SLOW:
                 continue
             processes = sorted((measured(case, precision) for _ in range(REPEATS)), key=itemgetter("measured"))
-            found: dict[str, Any] = dict(processes[REPEATS // 2])
+            figures: dict[str, Any] = dict(processes[REPEATS // 2])
             if options.held:
-                found["held"] = measured(case, precision, at_once=True)["measured"]
-            mib = {key: round(value / 2**20) for key, value in found.items()}
-            found["planned_of_measured"] = found["planned"] / found["measured"]
-            found["of_each_process"] = [round(one["planned"] / one["measured"], 4) for one in processes]
-            results[f"{case}, {precision}"] = found
+                figures["held"] = measured(case, precision, at_once=True)["measured"]
+            mib = {key: round(value / 2**20) for key, value in figures.items()}
+            figures["planned_of_measured"] = figures["planned"] / figures["measured"]
+            figures["of_each_process"] = [round(one["planned"] / one["measured"], 4) for one in processes]
+            results[f"{case}, {precision}"] = figures
             if options.cases == list(SIZES):  # after each case, since the last ones take long
                 write_results("planned_memory", {"asked": ASKED, "cases": results})
-            print(f"{case}, {precision}: {found['planned_of_measured']:.3f} of measured; MiB {mib}", flush=True)
-    missed = [case for case, found in results.items() if abs(found["planned_of_measured"] - 1) > ASKED]
+            print(f"{case}, {precision}: {figures['planned_of_measured']:.3f} of measured; MiB {mib}", flush=True)
+    missed = [case for case, figures in results.items() if abs(figures["planned_of_measured"] - 1) > ASKED]
     raise SystemExit(f"missed by more than {ASKED:.0%}: {'; '.join(missed)}" if missed else 0)
 
 

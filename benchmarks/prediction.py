@@ -40,15 +40,15 @@ def line(row: Row) -> list[str]:
             percent(row.inside), percent(row.width), row.goal, verdict]  # fmt: skip
 
 
-def held_line(each: Held) -> list[str]:
+def held_line(held: Held) -> list[str]:
     """The cells of a held-out entry."""
-    found, values = predicted(each.forecast), truth(each.entry)
-    errors = [f"{100 * (found[name].central / values[name] - 1):+.0f}" for name in found]
+    predictions, values = predicted(held.forecast), truth(held.entry)
+    errors = [f"{100 * (predictions[name].central / values[name] - 1):+.0f}" for name in predictions]
     return [
-        each.entry.words,
+        held.entry.words,
         *errors,
-        each.forecast.training.epochs.basis,
-        "" if found["time to train"].holds(each.entry.time_s) else "outside",
+        held.forecast.training.epochs.basis,
+        "" if predictions["time to train"].holds(held.entry.time_s) else "outside",
     ]
 
 
@@ -62,39 +62,44 @@ def pair_line(pair: Pair) -> list[str]:
     ]
 
 
-def show(found: Judgement) -> None:
+def show(judgement: Judgement) -> None:
     """Print the tables."""
     headers = ["what", "factor", "predictor", "n", "median", "90 %", "inside", "width", "goal", ""]
-    print(table(headers, [line(row) for row in found.rows], right=headers[3:8], width=150))
+    print(table(headers, [line(row) for row in judgement.rows], right=headers[3:8], width=150))
     print("\n90 %: the 90th percentile of errors; for larger sizes and next rounds the largest. inside: share of cases")
     print("within the 80 % interval; width: median of the interval over the prediction.\n")
     headers = ["one site left out: errors in %", "time", "epoch", "epochs", "staging", "step", "epochs from", ""]
-    print(table(headers, [held_line(each) for each in found.held], right=headers[1:6], width=130))
+    print(table(headers, [held_line(case) for case in judgement.held], right=headers[1:6], width=130))
     headers = ["same system, larger: errors of the step in %", "from", "model", "no change"]
-    print("\n" + table(headers, [pair_line(pair) for pair in found.pairs], right=headers[1:], width=130))
-    print(f"\nNo better than a rule of one line: {', '.join(found.experimental) or 'nothing'}")
+    print("\n" + table(headers, [pair_line(pair) for pair in judgement.pairs], right=headers[1:], width=130))
+    print(f"\nNo better than a rule of one line: {', '.join(judgement.experimental) or 'nothing'}")
 
 
 def published() -> dict[str, object]:
     """Judge by published results, print the tables, and return what is written to the result file."""
-    found = judge(model_entries(published_runs(), shipped_machines()))
-    show(found)
+    judgement = judge(model_entries(published_runs(), shipped_machines()))
+    show(judgement)
     return {
-        "rows": [asdict(row) for row in found.rows],
-        "held": [held_object(each) for each in found.held],
-        "pairs": [pair_object(pair) for pair in found.pairs],
-        "experimental": found.experimental,
+        "rows": [asdict(row) for row in judgement.rows],
+        "held": [held_object(held) for held in judgement.held],
+        "pairs": [pair_object(pair) for pair in judgement.pairs],
+        "experimental": judgement.experimental,
     }
 
 
-def held_object(each: Held) -> dict[str, object]:
+def held_object(held: Held) -> dict[str, object]:
     """A held-out entry: what was predicted, and what was true."""
     factors = {
-        name: {"predicted": found.central, "low": found.low, "high": found.high, "true": truth(each.entry)[name]}
-        for name, found in predicted(each.forecast).items()
+        name: {
+            "predicted": prediction.central,
+            "low": prediction.low,
+            "high": prediction.high,
+            "true": truth(held.entry)[name],
+        }
+        for name, prediction in predicted(held.forecast).items()
     }
-    basis = each.forecast.training.epochs.basis
-    return {"entry": each.entry.words, "throughput": each.entry.throughput, "epochs_from": basis, **factors}
+    basis = held.forecast.training.epochs.basis
+    return {"entry": held.entry.words, "throughput": held.entry.throughput, "epochs_from": basis, **factors}
 
 
 def pair_object(pair: Pair) -> dict[str, object]:
@@ -134,7 +139,7 @@ def main() -> None:
     if options.here:
         results["here"] = here(options)
     elif RECORD.exists():
-        results |= {name: kept for name, kept in json.loads(RECORD.read_text())["results"].items() if name == "here"}
+        results |= {name: rows for name, rows in json.loads(RECORD.read_text())["results"].items() if name == "here"}
     write_results("prediction", results)
 
 

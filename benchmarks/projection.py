@@ -90,9 +90,9 @@ def judged(runs: Sequence[PublishedRun], published: Sequence[ModelEntry]) -> Jud
     same = is_reference_recipe(first.application, ruleset, first.global_batch_size, first.recipe)
     site = site_of(first, published)
     known = on_another_system(known, ratios_of([one for one in published if one.site != site], same), same)
-    found = project(known, costs, RUNS[first.application], reference)
+    projected = project(known, costs, RUNS[first.application], reference)
     name = f"{first.round} {first.organization} {first.system} {first.application}"
-    return Judged(name, same, entry.score_min, found.middle_min, found.low_min, found.high_min,
+    return Judged(name, same, entry.score_min, projected.middle_min, projected.low_min, projected.high_min,
                   first.time_to_train_s / MINUTE_S)  # fmt: skip
 
 
@@ -115,31 +115,31 @@ def costs_of(run: PublishedRun) -> Costs | None:
     return Costs((run.train_samples / epoch,), check, fixed, run.train_samples)
 
 
-def summary(each: Sequence[Judged]) -> dict[str, Any]:
+def summary(group: Sequence[Judged]) -> dict[str, Any]:
     """Summarise the relative errors, and how many intervals contain the score."""
     return {
-        "entries": len(each),
-        "median_error": statistics.median(one.error for one in each),
-        "largest_error": max(one.error for one in each),
-        "within_interval": sum(one.holds for one in each),
-        "median_error_of_first_run": statistics.median(one.peer_error for one in each),
+        "entries": len(group),
+        "median_error": statistics.median(one.error for one in group),
+        "largest_error": max(one.error for one in group),
+        "within_interval": sum(one.holds for one in group),
+        "median_error_of_first_run": statistics.median(one.peer_error for one in group),
     }
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     published = published_entries()
-    found = [one for runs in entries() if (one := judged(runs, published)) is not None]
-    groups = {"reference recipe": [one for one in found if one.reference_recipe],
-              "another recipe": [one for one in found if not one.reference_recipe]}  # fmt: skip
-    results: dict[str, Any] = {name: summary(each) for name, each in groups.items()}
-    for name, each in results.items():
+    judgements = [one for runs in entries() if (one := judged(runs, published)) is not None]
+    groups = {"reference recipe": [one for one in judgements if one.reference_recipe],
+              "another recipe": [one for one in judgements if not one.reference_recipe]}  # fmt: skip
+    results: dict[str, Any] = {name: summary(group) for name, group in groups.items()}
+    for name, figures in results.items():
         print(
-            f"{name}: {each['entries']} entries, off by {100 * each['median_error']:.1f} % in the median and "
-            f"{100 * each['largest_error']:.1f} % at most, {each['within_interval']} within the interval; the first "
-            f"run's time is off by {100 * each['median_error_of_first_run']:.1f} %"
+            f"{name}: {figures['entries']} entries, off by {100 * figures['median_error']:.1f} % in the median and "
+            f"{100 * figures['largest_error']:.1f} % at most, {figures['within_interval']} within the interval; the "
+            f"first run's time is off by {100 * figures['median_error_of_first_run']:.1f} %"
         )
-    results["entries"] = [asdict(one) for one in found]
+    results["entries"] = [asdict(one) for one in judgements]
     print(f"written to {write_results('projection', results)}")
 
 

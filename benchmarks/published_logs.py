@@ -74,19 +74,19 @@ def main() -> None:
             taken["again"].append(timed(words, cache))
             taken["json"].append(timed([sys.executable, "-c", PARSE, str(rounds)], cache))
     lines = int(taken["json"][0].said)
-    found: dict[str, object] = {"logs": options.logs, "bytes": size, "lines": lines}
+    results: dict[str, object] = {"logs": options.logs, "bytes": size, "lines": lines}
     missed = []
-    for name, each in taken.items():
-        middle = sorted(each, key=lambda one: one.clock_s)[len(each) // 2]
+    for name, timings in taken.items():
+        middle = sorted(timings, key=lambda one: one.clock_s)[len(timings) // 2]
         bound = BOUNDS_S.get(name)
-        found[name] = {"median_clock_s": middle.clock_s, "bound_s": bound, "runs": [asdict(one) for one in each]}
+        results[name] = {"median_clock_s": middle.clock_s, "bound_s": bound, "runs": [asdict(one) for one in timings]}
         print(f"{name}: {middle.clock_s:.2f} s, {middle.processor_s:.2f} s of processors", flush=True)
         missed += [name] if bound is not None and middle.clock_s > bound else []
     pairs = zip(taken["at first"], taken["json"], strict=True)
     ratios = sorted(first.processor_s / parse.processor_s for first, parse in pairs)
-    found["processor_s_over_json"] = {"median": ratios[len(ratios) // 2], "from": ratios[0], "to": ratios[-1]}
-    print(json.dumps(found["processor_s_over_json"]))
-    print(f"written to {write_results('published_logs', found)}")
+    results["processor_s_over_json"] = {"median": ratios[len(ratios) // 2], "from": ratios[0], "to": ratios[-1]}
+    print(json.dumps(results["processor_s_over_json"]))
+    print(f"written to {write_results('published_logs', results)}")
     sys.exit(f"missed: {', '.join(missed)}" if missed else 0)
 
 

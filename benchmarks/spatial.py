@@ -145,9 +145,9 @@ def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
     if group.is_main:
         made["whole"] = Way(sample.model(), sample.loss(), None)
     apart = borders_apart(split.model, split.forward)
-    kept = {way: kept_bytes(made[way].model, made[way].forward) for way in ("split", "bound")}
+    kept_by_way = {way: kept_bytes(made[way].model, made[way].forward) for way in ("split", "bound")}
     if group.is_main:
-        kept["whole"] = kept_bytes(made["whole"].model, made["whole"].forward)
+        kept_by_way["whole"] = kept_bytes(made["whole"].model, made["whole"].forward)
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     shares: dict[str, list[float]] = {"halo": [], "forward_halo": [], "sums": []}
     for number in range(-1, rounds):
@@ -166,11 +166,11 @@ def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
             seconds[way].append(took)
             if way == "split":
                 shares["forward_halo"].append(max(group.all_gather_object(forward_s[0])) / took)
-                shares["halo"].append(max(group.all_gather_object(sum(each.halo_s for each in watches))) / took)
-                shares["sums"].append(max(group.all_gather_object(sum(each.sums_s for each in watches))) / took)
-                sent = group.max(float(sum(each.halo_bytes for each in watches)))
+                shares["halo"].append(max(group.all_gather_object(sum(watch.halo_s for watch in watches))) / took)
+                shares["sums"].append(max(group.all_gather_object(sum(watch.sums_s for watch in watches))) / took)
+                sent = group.max(float(sum(watch.halo_bytes for watch in watches)))
     return {
-        "seconds": seconds, "share_of_step": shares, "halo_bytes_per_rank": sent, "kept_bytes": kept,
+        "seconds": seconds, "share_of_step": shares, "halo_bytes_per_rank": sent, "kept_bytes": kept_by_way,
         "borders_apart": apart,
     }  # fmt: skip
 
@@ -202,15 +202,15 @@ def work(names: list[str], rounds: int) -> None:
     said = {"split": "split over 2", "gloo": "split, gloo", "silent": "split, no messages", "bound": "2 half samples",
             "whole": "1 process"}  # fmt: skip
     for name in names:
-        found = measure(name, group, rounds)
-        seconds = found.pop("seconds")
+        figures = measure(name, group, rounds)
+        seconds = figures.pop("seconds")
         targets = {("split", "whole"): SPEEDUP if name == "cosmoflow" else None, ("split", "bound"): OF_BOUND}
         pairs = [("split", "whole"), ("split", "bound"), ("split", "gloo"), ("silent", "bound"), ("bound", "whole")]
         for one, other in pairs:
             results[f"{name}_{one}_over_{other}"] = compared(
                 said[one], said[other], seconds[one], seconds[other], targets.get((one, other))
             )
-        results[name] = found
+        results[name] = figures
         dist.barrier()
     if group.is_main:
         for name, value in results.items():

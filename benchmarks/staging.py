@@ -76,14 +76,14 @@ def copies(
     asked = ("--write-way", way) if way else ()
     ways["whole process"] = by_command(*whole, sys.executable, "-m", "staging", *asked)(source)
     taken = in_turns(ways, room, rounds, same_as(source), keep=keep)
-    found: dict[str, Any] = {name: compared(ours, peer, taken[ours], taken[peer], target)}
+    comparisons: dict[str, Any] = {name: compared(ours, peer, taken[ours], taken[peer], target)}
     for other in [way for way in ways if way not in (ours, peer, "whole process")]:
-        found[f"{name}_against_{other}"] = compared(ours, other, taken[ours], taken[other])
-    found[f"{name}_whole_process"] = compared(
+        comparisons[f"{name}_against_{other}"] = compared(ours, other, taken[ours], taken[other])
+    comparisons[f"{name}_whole_process"] = compared(
         "python -m staging", copied, taken["whole process"], taken[copied], whole_target
     )
-    print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
-    return {**found, f"{name}_last_report": last, f"{name}_limit": LIMITS[name]}
+    print(f"{name}: {comparisons[name]}", file=sys.stderr, flush=True)
+    return {**comparisons, f"{name}_last_report": last, f"{name}_limit": LIMITS[name]}
 
 
 def by_threads(source: Path, room: Path, ranks: Ranks, rounds: int) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def fastest_way(source: Path, destination: Path) -> str:
 
 def measure(memory: Path, disk: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Make all comparisons: on the tmpfs, then on the disk."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     parts = [f"part{number}.bin" for number in range(4)]
     files = [f"{number % FOLDERS:02d}/sample_{number:06d}.bin" for number in range(options.files)]
     alone = Ranks(Path(__file__).resolve(), memory, 1)
@@ -192,9 +192,9 @@ def measure(memory: Path, disk: Path, options: argparse.Namespace) -> dict[str, 
     if shutil.which("mpiexec"):
         group.append(Ranks(Path(__file__).resolve(), memory, 2))
     else:
-        found["small_skipped"] = "mpiexec is not on the path: two ranks can't be started, so one did the small files"
+        results["small_skipped"] = "mpiexec is not on the path: two ranks can't be started, so one did the small files"
     if not shutil.which("rsync"):
-        found["rsync_skipped"] = "rsync is not on the path"
+        results["rsync_skipped"] = "rsync is not on the path"
     for place, tail, rounds in ((memory, "", options.rounds), (disk, "_disk", options.disk_rounds)):
         if rounds == 0:
             continue
@@ -203,25 +203,25 @@ def measure(memory: Path, disk: Path, options: argparse.Namespace) -> dict[str, 
         large = make_files(place / "large", parts, options.large_mib << 20)
         small = make_files(place / "small", files, SMALL_BYTES)
         if not is_disk:
-            found["ceilings_of_a_core"] = ceilings(place, large, small)
+            results["ceilings_of_a_core"] = ceilings(place, large, small)
         sync_filesystem(place)
         if is_disk:
-            found["disk_way"] = way = fastest_way(large, place / "probed")
-        found |= copies(
+            results["disk_way"] = way = fastest_way(large, place / "probed")
+        results |= copies(
             f"large{tail}", large, place, group[:1], rounds, way=way, dd=is_disk, target=0.9 if is_disk else 1.5,
             whole_target=1.0,
         )  # fmt: skip
         shutil.rmtree(large)
-        found |= copies(
+        results |= copies(
             f"small{tail}", small, place, group, rounds, way=way, keep=is_disk, target=None if is_disk else 1.2
         )
         if not is_disk:
-            found |= by_threads(small, place, alone, rounds)
+            results |= by_threads(small, place, alone, rounds)
         shutil.rmtree(small)
-    found |= gunzip(make_samples(memory / "gzip", options.samples), memory, alone, options.rounds)
+    results |= gunzip(make_samples(memory / "gzip", options.samples), memory, alone, options.rounds)
     for ranks in group:
         ranks.close()
-    return found
+    return results
 
 
 def main() -> None:

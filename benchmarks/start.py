@@ -66,10 +66,10 @@ def measure(folder: Path, environment: Path | None) -> dict[str, Any]:
 
 def brought(folder: Path, environment: Path, data: Path) -> dict[str, Any]:
     """Count the calls of copying the environment and of a rank that runs from the copy."""
-    own, local = (environment / "bin" / "python").absolute(), folder / "node"
-    shared = {"node": [local], "environment": python_folders(own), "work": [folder]}
-    bringing = count(bring_words(own, local), shared, cwd=folder, environ=environ(source=False))
-    return {"bringing": bringing.as_dict(), **from_copy(folder, own, local, data)}
+    python, local = (environment / "bin" / "python").absolute(), folder / "node"
+    shared = {"node": [local], "environment": python_folders(python), "work": [folder]}
+    bringing = count(bring_words(python, local), shared, cwd=folder, environ=environ(source=False))
+    return {"bringing": bringing.as_dict(), **from_copy(folder, python, local, data)}
 
 
 def bring_words(python: Path, local: Path) -> list[str | Path]:
@@ -77,15 +77,15 @@ def bring_words(python: Path, local: Path) -> list[str | Path]:
     return [python, "-P", "-m", "hpcbench", "environment", local]
 
 
-def from_copy(folder: Path, own: Path, local: Path, data: Path) -> dict[str, Any]:
-    """Count the calls of ranks that run from the copy in ``local`` of the environment of ``own``."""
-    shared, clean = {"node": [local], "environment": python_folders(own), "work": [folder]}, environ(source=False)
+def from_copy(folder: Path, python: Path, local: Path, data: Path) -> dict[str, Any]:
+    """Count the calls of ranks that run from the copy in ``local`` of the environment of ``python``."""
+    shared, clean = {"node": [local], "environment": python_folders(python), "work": [folder]}, environ(source=False)
     copy = local / "environment" / "bin" / "python"
-    found = training(copy, folder / "from-copy", data, shared, clean)
+    calls = training(copy, folder / "from-copy", data, shared, clean)
     ranks = two_ranks(copy, folder / "two-from-copy", data, shared, clean)
     return {
-        "train_one_rank": found.as_dict(),
-        "shared": found.start(SHARED),
+        "train_one_rank": calls.as_dict(),
+        "shared": calls.start(SHARED),
         "shared_ranks_of_2": [rank.start(SHARED) for rank in ranks],
     }
 
@@ -144,8 +144,8 @@ def train_words(python: Path, run: Path, data: Path, ranks: int) -> list[str | P
 def rank_variables(rank: int, folder: Path) -> dict[str, str]:
     """Return the variables that torchrun would set for one of two ranks."""
     port = 21000 + sum(str(folder).encode()) % 8000
-    places = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
-    return {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in places.items()}}
+    variables = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+    return {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in variables.items()}}
 
 
 def environ(*, source: bool = True) -> dict[str, str]:

@@ -73,18 +73,18 @@ def measure(rounds: int, folder: Path, source: Path, kinds: Sequence[str] = KIND
     if "scaling" in kinds:
         half = make_scaling(EXAMPLE, folder / "half", source, under_way=RUNS // 2)
         planned.insert(0, ("status", "scaling, half of it queued", half, STATUS_S))
-    found: dict[str, Any] = {}
+    measurements: dict[str, Any] = {}
     for command, name, path, most in planned:
         (folder / "cluster" / "asked").unlink(missing_ok=True)
-        each = [processor_s(["study", command, str(path)], environ, folder) for _ in range(rounds)]
+        times_s = [processor_s(["study", command, str(path)], environ, folder) for _ in range(rounds)]
         questions = {key: count / rounds for key, count in asked(folder / "cluster").items()}
-        middle = statistics.median(each)
-        found[f"{command}: {name}"] = {
-            "runs": RUNS, "processor_s": each, "processor_median_s": middle, "at_most_s": most, "met": middle <= most,
-            "scheduler_questions": questions,
+        middle = statistics.median(times_s)
+        measurements[f"{command}: {name}"] = {
+            "runs": RUNS, "processor_s": times_s, "processor_median_s": middle, "at_most_s": most,
+            "met": middle <= most, "scheduler_questions": questions,
         }  # fmt: skip
         print(f"{command} of {name}: {middle:.2f} s (at most {most:g}), questions {questions}", flush=True)
-    return found
+    return measurements
 
 
 def main() -> None:

@@ -92,12 +92,12 @@ class LoopbackPeers:
             else:
                 operations += [dist.P2POp(dist.isend, part, 0), dist.P2POp(dist.irecv, room, 0)]
         works = dist.batch_isend_irecv(operations) if operations else []
-        kept = [part for _, part in sends]
+        sent_parts = [part for _, part in sends]
 
         def wait() -> None:
             for work in works:
                 work.wait()
-            kept.clear()
+            sent_parts.clear()
 
         return wait
 

@@ -38,8 +38,8 @@ class Planned:
 
 def planned(call: str, smoke: bool) -> list[Planned]:
     """The measurements of a call. A processor, which other work may occupy, gets more time for each than a device."""
-    found = {"tests": tests, "train": train, "rest": rest}[call](smoke)
-    return [replace(one, limit_s=3 * one.limit_s) for one in found] if smoke else found
+    measurements = {"tests": tests, "train": train, "rest": rest}[call](smoke)
+    return [replace(one, limit_s=3 * one.limit_s) for one in measurements] if smoke else measurements
 
 
 def tests(smoke: bool) -> list[Planned]:
@@ -74,19 +74,21 @@ def train(smoke: bool) -> list[Planned]:
     """Both applications, resident in the device's memory, from the host's memory, from files, and in the whole loop."""
     head = {"cosmoflow": [1], "deepcam": [8, 1]}
     both = [(app, batch) for app, batches in head.items() for batch in ([2] if smoke else batches)]
-    found = [Planned(f"{app} roofs", app, "roofs", {"app": app}, 10) for app in head]
-    found += [step(app, batch, "graph", profile=True) for app, batch in both]
-    found += [step(app, batch, "eager", EAGER, profile=batch > 1 or app == "cosmoflow") for app, batch in both]
-    found += [step(app, batch, "graph, from memory", {"source": "memory"}) for app, batch in both]
-    found += [
+    measurements = [Planned(f"{app} roofs", app, "roofs", {"app": app}, 10) for app in head]
+    measurements += [step(app, batch, "graph", profile=True) for app, batch in both]
+    measurements += [step(app, batch, "eager", EAGER, profile=batch > 1 or app == "cosmoflow") for app, batch in both]
+    measurements += [step(app, batch, "graph, from memory", {"source": "memory"}) for app, batch in both]
+    measurements += [
         step(app, batch, "graph, from files", {"source": "files"}, 25) for app, batch in both[: 1 + len(both) // 2]
     ]
-    found += [step(app, batch, "compiled, graph", {"compile": True}, 60, profile=True) for app, batch in both[:2]]
-    found += [loop(app, batch, smoke) for app, batch in both[:2]]
-    found += [] if smoke else [step(app, size, "graph") for size in (16, 4) for app in head]
+    measurements += [
+        step(app, batch, "compiled, graph", {"compile": True}, 60, profile=True) for app, batch in both[:2]
+    ]
+    measurements += [loop(app, batch, smoke) for app, batch in both[:2]]
+    measurements += [] if smoke else [step(app, size, "graph") for size in (16, 4) for app in head]
     for app in head:
         batch = 2 if smoke else head[app][0]
-        found += [
+        measurements += [
             step(app, batch, "graph, float32", {"precision": "32-true"}),
             step(app, batch, "eager, contiguous", EAGER | {"channels_last": False}),
             step(app, batch, "graph, float16", {"precision": "16-mixed"}),
@@ -94,11 +96,11 @@ def train(smoke: bool) -> list[Planned]:
             step(app, batch, "eager, optimizer not fused", EAGER | {"fused": False}),
             step(app, batch, "graph, adamw", {"optimizer": "adamw"}),
         ]
-    found += [step(app, batch, "compiled, eager", EAGER | {"compile": True}, 60) for app, batch in both[:2]]
+    measurements += [step(app, batch, "compiled, eager", EAGER | {"compile": True}, 60) for app, batch in both[:2]]
     more = [] if smoke else [(app, size) for size in (2, 8) for app in head if size not in head[app]]
-    found += [step(app, batch, "graph") for app, batch in more]
-    found += [step(app, batch, "compiled, graph", {"compile": True}, 60) for app, batch in both[2:]]
-    return [one for one in found if not smoke or one.name in SMOKE]
+    measurements += [step(app, batch, "graph") for app, batch in more]
+    measurements += [step(app, batch, "compiled, graph", {"compile": True}, 60) for app, batch in both[2:]]
+    return [one for one in measurements if not smoke or one.name in SMOKE]
 
 
 def step(

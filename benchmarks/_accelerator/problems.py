@@ -89,11 +89,11 @@ class Problem:
 def problem(name: str, smoke: bool, settings: dict[str, Any] | None = None) -> Problem:
     """Return the application at the published size, or a tiny one for a smoke run."""
     root = Path(os.environ["ACCELERATOR_FOLDER"]) / f"{name}-{(settings or {}).get('data.format', 'published')}"
-    own: dict[str, Any] = {"data.root": str(root), "train.target": None}
+    overrides: dict[str, Any] = {"data.root": str(root), "train.target": None}
     if name == "cosmoflow":
-        own |= {"data.compression": "none", "data.augment": False, "model.dropout": 0.0}
+        overrides |= {"data.compression": "none", "data.augment": False, "model.dropout": 0.0}
     application = find_application(name)
-    config = resolve(application, "smoke" if smoke else "mlperf", overrides={**own, **(settings or {})})
+    config = resolve(application, "smoke" if smoke else "mlperf", overrides={**overrides, **(settings or {})})
     task = application.module("task").build_task(config)
     if name == "deepcam":
         task.set_range(torch.zeros(16), torch.ones(16))

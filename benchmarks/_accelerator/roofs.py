@@ -16,8 +16,8 @@ DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32-true": to
 
 def current_device() -> torch.device:
     """Return the accelerator, or the CPU if there is none."""
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return found or torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator or torch.device("cpu")
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
@@ -40,15 +40,15 @@ def timed(
     step()
     wait()
     repeats = max(1, round(at_least_s / max(time.perf_counter() - start, 1e-6)))
-    found = []
+    seconds = []
     for _ in range(rounds):
         wait()
         start = time.perf_counter()
         for _ in range(repeats):
             step()
         wait()
-        found.append((time.perf_counter() - start) / repeats)
-    return found
+        seconds.append((time.perf_counter() - start) / repeats)
+    return seconds
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
@@ -59,7 +59,7 @@ def spread(seconds: list[float]) -> dict[str, float]:
 def measure_roofs(device: torch.device, smoke: bool) -> dict[str, Any]:
     """Measure operations/s of matrix products (random data, TF32 for float32), and bytes/s of a copy."""
     size, length = (256, 1 << 20) if smoke else (8192, 1 << 31)
-    found: dict[str, Any] = {"flops_per_s": {}, "matrix_size": size}
+    roofs: dict[str, Any] = {"flops_per_s": {}, "matrix_size": size}
     allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, True
     for precision, dtype in DTYPES.items():
         a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
@@ -68,12 +68,12 @@ def measure_roofs(device: torch.device, smoke: bool) -> dict[str, Any]:
         def product(a: Tensor = a, b: Tensor = b, c: Tensor = c) -> Tensor:
             return torch.mm(a, b, out=c)
 
-        found["flops_per_s"][precision] = 2 * size**3 / statistics.median(timed(product, device, at_least_s=0.05))
+        roofs["flops_per_s"][precision] = 2 * size**3 / statistics.median(timed(product, device, at_least_s=0.05))
     torch.backends.cuda.matmul.allow_tf32 = allowed
     source = torch.randint(0, 100, (length,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copied = statistics.median(timed(lambda: target.copy_(source), device, at_least_s=0.05))
-    return found | {"copy_bytes_per_s": 2 * length / copied}
+    return roofs | {"copy_bytes_per_s": 2 * length / copied}
 
 
 class ByteCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -134,15 +134,15 @@ def shares(
     """Operations and bytes per second, and their shares of the device's measured roofs."""
     inputs = made.application.module("shapes").batch_shapes(made.config, 1)[0]
     rate = count_flops(model, inputs).training * settings["batch"] / seconds
-    found: dict[str, float | None] = {"flops_per_s": rate}
+    figures: dict[str, float | None] = {"flops_per_s": rate}
     roofs = settings.get("roofs")
     if roofs:
-        found["share_of_matrix_peak"] = rate / roofs["flops_per_s"][settings["precision"]]
+        figures["share_of_matrix_peak"] = rate / roofs["flops_per_s"][settings["precision"]]
     if moved is not None:
-        found |= {"bytes_of_operations": moved, "bytes_of_operations_per_s": moved / seconds}
+        figures |= {"bytes_of_operations": moved, "bytes_of_operations_per_s": moved / seconds}
         if roofs:
-            found["share_of_copy_bandwidth"] = moved / seconds / roofs["copy_bytes_per_s"]
-    return found
+            figures["share_of_copy_bandwidth"] = moved / seconds / roofs["copy_bytes_per_s"]
+    return figures
 
 
 def batches_of(trainer: Trainer, size: int, smoke: bool) -> Iterator[Batch]:

@@ -73,9 +73,9 @@ def install(wheels: Path | None, target: Path) -> dict[str, list[str]]:
     Raises ``SystemExit`` with pip's message if a wheel cannot be installed. Returns which wheels were used.
     """
     target.mkdir(parents=True, exist_ok=True)
-    here = {normal(found.metadata["Name"]) for found in distributions() if found.metadata["Name"]}
-    found = sorted(wheels.glob("*.whl")) if wheels is not None else []
-    missing = [path for path in found if normal(path.name.split("-")[0]) not in here]
+    here = {normal(package.metadata["Name"]) for package in distributions() if package.metadata["Name"]}
+    paths = sorted(wheels.glob("*.whl")) if wheels is not None else []
+    missing = [path for path in paths if normal(path.name.split("-")[0]) not in here]
     if missing:
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
         quiet = ["--disable-pip-version-check", "--no-cache-dir", "--target", str(target)]

@@ -50,7 +50,8 @@ def shapes() -> tuple[list[torch.Size], list[str | None]]:
     """Return the shapes of DeepCAM's parameters, and which are biases and norms."""
     model = apps.deepcam.model.build_model(apps.deepcam.config.Config())
     kinds = parameter_kinds(model)
-    return [parameter.shape for parameter in model.parameters()], [kinds.get(parameter) for parameter in model.parameters()]
+    parameters = list(model.parameters())
+    return [parameter.shape for parameter in parameters], [kinds.get(parameter) for parameter in parameters]
 
 
 def weights(sizes: list[torch.Size], device: torch.device) -> list[nn.Parameter]:

@@ -108,10 +108,8 @@ def rank_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
                 known = [step_s for run in row.runs if run.ranks > 1 and (step_s := getattr(run, name))]
                 if not known:
                     continue
-                seconds_of_parts = [
-                    [step_s[part] for step_s in known if part in step_s] for part in ("wall", *STEP_PARTS)
-                ]
-                cells = [units.significant(1e3 * median(values) if values else None) for values in seconds_of_parts]
+                parts_s = [[step_s[part] for step_s in known if part in step_s] for part in ("wall", *STEP_PARTS)]
+                cells = [units.significant(1e3 * median(values) if values else None) for values in parts_s]
                 lines.append([f"{row.nodes:,}", label, *cells])
         if lines:
             sheets.append(
@@ -208,12 +206,8 @@ def planned(row: PointResult) -> int:
 
 def batches(row: PointResult) -> str:
     """The global batch size of an instance."""
-    batch_sizes = sorted({run.global_batch_size for run in row.runs})
-    return (
-        units.MISSING
-        if not batch_sizes
-        else f"{batch_sizes[0]:,}" + (f"-{batch_sizes[-1]:,}" if len(batch_sizes) > 1 else "")
-    )
+    batches = [f"{batch:,}" for batch in sorted({run.global_batch_size for run in row.runs})]
+    return "-".join(dict.fromkeys((batches[0], batches[-1]))) if batches else units.MISSING
 
 
 def place(row: PointResult) -> str:

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.planning.fits import UP_TO_LOW
 from hpcbench.planning.heap import MAPPED_BYTES, Event, Heap, peak_of_steps
 from hpcbench.planning.processor_memory import kernels, workspace
 
@@ -124,6 +125,17 @@ def test_steps_have_the_optimizers_state_from_the_second_on() -> None:
     assert 40 * MIB <= peak < 41 * MIB
     with_buckets = peak_of_steps([8 * MIB], 2, [8 * MIB], events, 1)
     assert 48 * MIB <= with_buckets < 49 * MIB
+
+
+def test_what_is_said_of_the_count_is_what_was_measured() -> None:
+    record = json.loads((ROOT / "benchmarks" / "results" / "planned_memory.json").read_text(encoding="utf-8"))[
+        "results"
+    ]
+    lowest = min(case["planned_of_measured"] for case in record["cases"].values())
+    low = f"up to {100 * (1 - lowest):.0f} % low"
+    assert UP_TO_LOW.startswith(low)
+    for page in ("docs/running-on-a-supercomputer.md", "hpcbench/cli/plan.py"):
+        assert low in " ".join((ROOT / page).read_text(encoding="utf-8").split()), page
 
 
 @pytest.mark.slow

@@ -19,8 +19,11 @@ def findings(rows: Sequence[Row], compared: Sequence[SeriesComparison]) -> list[
     for label, members in series(rows).items():
         sentences += growth(label, [row for row in members if row.all_reached])
         if missed := [row for row in members if row.choice.failed or row.count("missed", "diverged", "failed")]:
-            where = ", ".join(f"{row.point.batch:,} ({reached_words(row)})" for row in missed)
-            sentences.append(f"{label}: not every run reached the target at batch {where}.")
+            none = [row for row in missed if not row.count("reached")]
+            some = [row for row in missed if row.count("reached")]
+            for runs, batches in (("no run", none), ("not every run", some)):
+                where = ", ".join(f"{row.point.batch:,} ({reached_words(row)})" for row in batches)
+                sentences += [f"{label}: {runs} reached the target at batch {where}."] if where else []
     sentences += [verdict(pair) for pair in compared]
     return sentences + spread_words(rows)
 

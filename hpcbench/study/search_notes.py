@@ -43,13 +43,18 @@ def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
 
 
 def effort(study: Study, rows: Sequence[Row]) -> list[str]:
-    """For every optimizer, how many runs its search took, and between which multiples: ``lars 24 at 0.5 to 8``."""
+    """For every optimizer, how many runs its search took, and between which multiples: ``lars 24 at 0.5 to 8``.
+
+    While some of the runs are still to be made: ``lars 7 of 24 at 0.5 to 8``.
+    """
     efforts = []
     for name in study.optimizers:
-        runs = [run for row in rows if row.point.optimizer == name for run, _ in row.search]
-        multipliers = sorted({run.multiplier for run in runs})
+        runs = [pair for row in rows if row.point.optimizer == name for pair in row.search]
+        multipliers = sorted({run.multiplier for run, _ in runs})
         if multipliers:
-            efforts.append(f"{name} {len(runs)} at {multipliers[0]:g} to {multipliers[-1]:g}")
+            ended = sum(state.final for _, state in runs)
+            count = f"{ended}" if ended == len(runs) else f"{ended} of {len(runs)}"
+            efforts.append(f"{name} {count} at {multipliers[0]:g} to {multipliers[-1]:g}")
     return efforts
 
 

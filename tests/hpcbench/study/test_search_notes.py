@@ -1,0 +1,67 @@
+"""What pages say of a search: its method, its runs, and those that are still to be made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hpcbench.study.convergence import read_statuses, report
+from hpcbench.study.curve_plots import search
+from hpcbench.study.definition import Study
+from hpcbench.study.folder import StudyFolder, held
+from hpcbench.study.rates import Rate
+from hpcbench.study.results import read_rows
+from hpcbench.study.search_notes import effort
+from hpcbench.study.table import plan_table
+from tests.hpcbench.study.conftest import FakeLauncher, make
+
+
+@pytest.mark.slow
+def test_all_that_a_search_tried_is_shown(study: Study, tmp_path: Path) -> None:
+    """At batch 8 sgd gets better up to eight times the rule's rate and beyond; adamw is best at the rule's."""
+    searching = replace(
+        study, batch_sizes=(8, 64), lr_search=(0.5, 1.0, 2.0), lr_search_seeds=2, lr_search_widen=2,
+        optimizers=("sgd", "adamw", "larc"), rates={**study.rates, "larc": Rate(0.01, 64)}, only={"larc": (64,)},
+    )  # fmt: skip
+
+    def epochs(settings: dict[str, str]) -> float:
+        batch = int(settings["train.local_batch_size"]) * int(settings.get("parallel.simulated_ranks", 1))
+        multiple = float(settings["optim.lr"]) / searching.rates[settings["optim.name"]].at(batch)
+        best = 32 if (settings["optim.name"], batch) == ("sgd", 8) else 1
+        return 5 + abs(math.log2(multiple / best)) + 3 * (int(settings["train.seed"]) > 2)
+
+    folder = StudyFolder(tmp_path / "study")
+    with held(folder):
+        folder.write(searching.as_dict())
+        make(searching, folder, launcher := FakeLauncher(epochs))
+        report(folder)
+    text = " ".join(folder.table.read_text(encoding="utf-8").split())
+    assert "The better half gets a further seed, up to 2 (successive halving)." in text
+    assert "all rows of its optimizer try a further multiple, at most twice." in text
+    counts = "Runs that chose rates: sgd 16 at 0.5 to 8; adamw 10 at 0.5 to 2; larc 5 at 0.5 to 2."
+    assert counts in text
+    assert counts in folder.page.read_text(encoding="utf-8")
+    first = {name: state for name, state in read_statuses(searching, folder).items() if name == "b8-sgd-x1-search"}
+    begun = effort(searching, read_rows(searching, first))
+    assert begun == ["sgd 1 of 6 at 0.5 to 2", "adamw 0 of 6 at 0.5 to 2", "larc 0 of 3 at 0.5 to 2"]
+    assert len(launcher.started) == 16 + 10 + 5 + 5 * 2
+    frame = pd.read_csv(folder.results)
+    assert frame["role"].value_counts().to_dict() == {"search": 31, "seed": 10}
+    statuses = read_statuses(searching, folder)
+    rows = {row.point.name: row for row in read_rows(searching, statuses)}
+    assert [name for name, row in rows.items() if row.at_edge] == ["b8-sgd"]
+    assert plan_table(searching, statuses).splitlines()[2].split()[-3:] == ["8", "2", "0"]
+    assert "0.00063 0.0013 0.0025" in plan_table(searching, {})
+    assert "0.00031 to 0.0050 (5)" in plan_table(replace(searching, lr_search=(0.25, 0.5, 1, 2, 4)), {})
+    drawn = search(searching, list(rows.values()))
+    assert drawn is not None
+    sgd = drawn.figure.axes[0]
+    assert sgd.get_xticks().tolist() == [0.5, 1, 2, 4, 8]
+    dots = [value for line in sgd.lines if line.get_marker() == "o" for value in np.asarray(line.get_xdata())]
+    assert {0.5, 8} <= set(dots)
+    assert len(dots) == 16 + 4, "every run, and a ring for each seed of the chosen rates"

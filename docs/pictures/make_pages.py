@@ -35,7 +35,7 @@ MADE = {
 }
 """Where each page is then."""
 RECORDED = {
-    "convergence": STUDIES / "cosmoflow-batch" / "study.html",
+    "convergence": STUDIES / "superseded" / "cosmoflow-batch" / "study.html",
     "scaling": STUDIES / "cosmoflow-strong" / "scaling.html",
 }
 """Pages of recorded studies."""

@@ -17,7 +17,7 @@ Rule = Literal["linear", "sqrt", "none"]
 BASE_RATES = {"sgd": 0.01, "adam": 0.001, "adamw": 0.001, "lars": 0.5, "larc": 0.01, "lamb": 0.003, "nvlamb": 0.003}
 """Rates to begin with at ``BASE_BATCH``, for optimizers to which neither the command nor the preset gives one.
 
-Those of lars and lamb are near the best of ``docs/studies/cosmoflow-batch``.
+Those of lars and lamb are near the best of ``docs/studies/superseded/cosmoflow-batch``.
 """
 BASE_BATCH = 64
 LEAST_RATIO = 1.01

@@ -106,7 +106,7 @@ def test_what_a_notebook_links_to_is_there(name: str) -> None:
 def test_the_means_of_the_study_are_those_of_its_table(place: str) -> None:
     book, found = executed("convergence_study", place)
     assert figures(book) == 1
-    text = (ROOT / "docs/studies/cosmoflow-batch/table.txt").read_text(encoding="utf-8")
+    text = (ROOT / "docs/studies/superseded/cosmoflow-batch/table.txt").read_text(encoding="utf-8")
     rows = re.findall(r"^ *(\d+)  (\w+) .*?(\d) of (\d) +([\d.]+|-) ", text, re.MULTILINE)
     assert len(rows) == len(found) == 12
     for batch, name, reached, runs, mean in rows:

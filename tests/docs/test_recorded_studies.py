@@ -19,7 +19,7 @@ from tests.documented_commands import ROOT
 from tests.undrawn import empty_svg
 
 STUDIES = ROOT / "docs" / "studies"
-RECORDED = sorted(path.parent.name for path in STUDIES.glob("*/study.json"))
+RECORDED = sorted(path.parent.relative_to(STUDIES).as_posix() for path in STUDIES.rglob("study.json"))
 TEXTS = ("table.txt", "proposal.txt")
 
 

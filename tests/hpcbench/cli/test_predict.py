@@ -17,7 +17,7 @@ from hpcbench.prediction.workload import work_of
 from tests.hpcbench.conftest import BuildRun
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
-STUDY = Path(__file__).parents[3] / "docs" / "studies" / "cosmoflow-batch"
+STUDY = Path(__file__).parents[3] / "docs" / "studies" / "superseded" / "cosmoflow-batch"
 PERLMUTTER = ["predict", "cosmoflow", "--machine", "perlmutter-gpu", "--nodes", "32,128"]
 
 

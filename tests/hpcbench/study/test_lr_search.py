@@ -36,7 +36,7 @@ from hpcbench.study.results import read_rows
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.table import size
 
-RECORDED = Path(__file__).parents[3] / "docs" / "studies"
+RECORDED = Path(__file__).parents[3] / "docs" / "studies" / "superseded"
 ABSENT = RunStatus("absent")
 
 

@@ -10,7 +10,7 @@
 
 # cosmoflow, preset node, on Summit (OLCF).
 # 4 x 6 ranks (nodes x each) of 7 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
-# Written by hpcbench 0.1.0; submitted in its folder.
+# Written by hpcbench; submitted in its folder.
 
 set -euo pipefail
 cancelled=

@@ -12,7 +12,7 @@
 
 # cosmoflow, preset node, on Polaris (ALCF).
 # 4 x 4 ranks (nodes x each) of 8 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
-# Written by hpcbench 0.1.0; submitted in its folder.
+# Written by hpcbench; submitted in its folder.
 
 set -euo pipefail
 cancelled=

@@ -1,5 +1,9 @@
 """The harness: trains, measures, submits, studies and analyses. It knows no science."""
 
-__version__ = "0.1.0"
+try:
+    from hpcbench._version import __version__
+except ModuleNotFoundError:  # a checkout from which nothing has been installed
+    __version__ = "0+unknown"
+
 DISTRIBUTION = "hpcbench-ml"
 """Name of the distribution, as `pip install` knows it."""

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from hpcbench import __version__
 from hpcbench.batch.job import make_job
 from hpcbench.batch.job_request import JobRequest
 from hpcbench.batch.schedulers import SCHEDULERS
@@ -30,9 +31,9 @@ def example_scripts() -> dict[str, str]:
             arguments = (application, "--preset", "node", f"--data.root={WORK_DIR / 'data' / application}")
             request = JobRequest(nodes=4, time="02:00:00", account="my-project")
             job = make_job(site, request, folder, ("hpcbench",), arguments, f"{application}, preset node,", stages=True)
-            scripts[f"{scheduler}-{application}.sh"] = job_script(
-                replace(job, work_dir=WORK_DIR, mark=f"hpcbench:me/{application}:0badf00d"), site, SCHEDULERS[scheduler]
-            )
+            job = replace(job, work_dir=WORK_DIR, mark=f"hpcbench:me/{application}:0badf00d")
+            text = job_script(job, site, SCHEDULERS[scheduler])
+            scripts[f"{scheduler}-{application}.sh"] = text.replace(f"hpcbench {__version__};", "hpcbench;")
     return scripts
 
 

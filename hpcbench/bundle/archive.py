@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from hpcbench import DISTRIBUTION
 from hpcbench.bundle.closure import OF_SITE, Closure
 from hpcbench.bundle.resolve import fetch_wheels
-from hpcbench.bundle.source import build_wheel, copy_source, find_source, lowest_version, pack, read_project
+from hpcbench.bundle.source import build_wheel, copy_source, find_source, lowest_version, pack, read_project, version_of
 from hpcbench.bundle.target import GLIBC, Target
 from hpcbench.bundle.wheels import Wheel, sha256
 from staging.atomic import TEMPORARY_SUFFIX, sync_file, take_name
@@ -70,7 +70,8 @@ def make_bundle(request: BundleRequest, tell: Callable[[str], None]) -> Bundle:
     project = read_project(source)
     check_extras(project, request.extras)
     site = site_versions(project, request.numpy)
-    name = f"{DISTRIBUTION}-{project['version']}"
+    version = version_of(source)
+    name = f"{DISTRIBUTION}-{version}"
     with tempfile.TemporaryDirectory(prefix="hpcbench-bundle-") as scratch:
         work = Path(scratch)
         top = work / f"{name}-{request.target.tag}-{request.target.architecture}"
@@ -79,7 +80,7 @@ def make_bundle(request: BundleRequest, tell: Callable[[str], None]) -> Bundle:
         copy_source(source, work / name)
         pack(work / name, top / "source" / f"{name}{SUFFIX}")
         (work / "own").mkdir()
-        own_wheel = build_wheel(work / name, work / "own")
+        own_wheel = build_wheel(work / name, work / "own", version)
         tell(f"fetching the wheels that it needs for {request.target}")
         closure = fetch_wheels(own_wheel, request.extras, request.target, site, work)
         fill(top, closure, request)

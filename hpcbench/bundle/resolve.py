@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -74,12 +75,16 @@ def extras_text(extras: tuple[str, ...]) -> str:
     return f"[{','.join(extras)}]" if extras else ""
 
 
-def run_pip(words: list[str], what: str) -> None:
-    """Run pip quietly. Raises a one-line ``InputError`` for what it cannot do; ``what`` is what the call is for."""
+def run_pip(words: list[str], what: str, variables: Mapping[str, str] | None = None) -> None:
+    """Run pip quietly, with further environment ``variables``; ``what`` is what the call is for.
+
+    Raises a one-line ``InputError`` for what it cannot do.
+    """
     if importlib.util.find_spec("pip") is None:
         raise InputError(f"{sys.executable} has no pip, which finds the wheels; run: python -m ensurepip")
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", *words]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    environment = os.environ | (variables or {})
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment)
     if done.returncode:
         raise InputError(explain(f"{done.stdout}\n{done.stderr}", what))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tarfile
 import tomllib
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ PACKED = (
 )  # fmt: skip
 """What a clone contains; run folders and datasets beside these are left out."""
 LEFT_OUT = ("__pycache__", "*.egg-info", "*.pyc")
+VERSION_VARIABLE = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_HPCBENCH_ML"
+"""Tells setuptools-scm the version of a tree that has no history."""
 
 
 def find_source(folder: Path | None) -> Path:
@@ -53,6 +56,21 @@ def read_project(source: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         raise InputError(f"{path}: cannot be read as TOML; name a clone of the repository with --source") from None
     return dict(project)
+
+
+def version_of(source: Path) -> str:
+    """The version of a source tree: its project's, or that of the installation that was made from it, or its fallback.
+
+    A bundle has no tags, from which the version of a clone is made.
+    """
+    path = source / "pyproject.toml"
+    settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    if "version" in settings["project"]:
+        return str(settings["project"]["version"])
+    installed = source / settings["tool"]["setuptools_scm"]["version_file"]
+    text = installed.read_text(encoding="utf-8") if installed.is_file() else ""
+    written = re.search(r"^__version__ = .*'(.+)'$", text, re.MULTILINE)
+    return written[1] if written else str(settings["tool"]["setuptools_scm"]["fallback_version"])
 
 
 def lowest_version(project: dict[str, Any], name: str) -> str:
@@ -88,10 +106,11 @@ def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def build_wheel(tree: Path, folder: Path) -> Wheel:
+def build_wheel(tree: Path, folder: Path, version: str) -> Wheel:
     """Build the wheel of a copy of the source into ``folder``; the build changes the copy."""
     isolation = ["--no-build-isolation"] if builds_here(tree) else []
-    run_pip(["wheel", "--no-deps", *isolation, "--wheel-dir", str(folder), str(tree)], f"the wheel of {DISTRIBUTION}")
+    words = ["wheel", "--no-deps", *isolation, "--wheel-dir", str(folder), str(tree)]
+    run_pip(words, f"the wheel of {DISTRIBUTION}", {VERSION_VARIABLE: version})
     (path,) = folder.glob("*.whl")
     return read_wheel(path)
 
@@ -101,7 +120,8 @@ def builds_here(tree: Path) -> bool:
     needed = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     try:
         return all(
-            requirement.specifier.contains(version(requirement.name)) for requirement in map(Requirement, needed)
+            requirement.specifier.contains(metadata.version(requirement.name))
+            for requirement in map(Requirement, needed)
         )
-    except PackageNotFoundError:
+    except metadata.PackageNotFoundError:
         return False

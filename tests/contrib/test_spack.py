@@ -71,10 +71,9 @@ def test_each_variant_needs_what_its_extra_needs() -> None:
         assert needed(name) == {spec_of(each) for each in extras[name]}
 
 
-def test_version_and_licence_are_those_of_the_project() -> None:
-    for name, key in (("version", "version"), ("license", "license")):
-        (call,) = directives()[name]
-        assert ast.literal_eval(call.args[0]) == PROJECT["project"][key]
+def test_the_licence_is_that_of_the_project() -> None:
+    (call,) = directives()["license"]
+    assert ast.literal_eval(call.args[0]) == PROJECT["project"]["license"]
 
 
 @pytest.mark.parametrize(

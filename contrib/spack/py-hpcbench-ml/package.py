@@ -21,6 +21,7 @@ class PyHpcbenchMl(PythonPackage):
 
     depends_on("python@3.11:", type=("build", "run"))
     depends_on("py-setuptools@77:", type="build")
+    depends_on("py-setuptools-scm@8.1:", type="build")
 
     depends_on("py-torch@2.6:+distributed", type=("build", "run"))
     depends_on("py-lightning-fabric@2.4:", type=("build", "run"))

@@ -21,7 +21,14 @@ from hpcbench.study.folder import LARGE, StudyFolder
 from hpcbench.study.plan import geometry, points, seed_runs
 from hpcbench.study.rates import Rate
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.run_matrix import PlannedRun, all_runs, local_batch_size, places, run_nodes, seed_of
+from hpcbench.study.scaling.run_matrix import (
+    PlannedRun,
+    all_runs,
+    data_parallel_size,
+    local_batch_size,
+    run_nodes,
+    seed_of,
+)
 
 CLUSTER = "title: A cluster\nscheduler: slurm\nlauncher: srun\nnode: {cores: 64, gpus: 4}\n"
 FAKE = "#!/bin/bash\necho {name} >> {folder}/asked\n[ {name} = squeue ] || exit 0\ncat {folder}/queue\n"
@@ -99,7 +106,7 @@ def write_scaled(study: Scaling, run: PlannedRun, source: Path, target: Path) ->
     """Write summary, ranks and log of a run for its size and instance, with the scatter of a repeat."""
     random, nodes = Random(run.name), run_nodes(study, run)
     local, before = local_batch_size(study, nodes), RunFolder(source).read_summary()
-    batch, steps = local * study.accumulation * places(study, nodes), study.steps or 100
+    batch, steps = local * study.accumulation * data_parallel_size(study, nodes), study.steps or 100
     step_s = (0.1 + 0.01 * nodes**0.25) * random.lognormvariate(0, 0.01)
     start_ms = START_MS + 4_000_000 * run.repeat + round(2000 * random.random())
     seconds = 60 + steps * step_s

@@ -19,7 +19,7 @@ from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.installation import installation_words
 from hpcbench.mlperf.convergence_check import ConvergenceTest, check_convergence, has_points, olympic
-from hpcbench.mlperf.find_logs import LogPlace
+from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.own_runs import read_own_run
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.mlperf.step_lines import is_of_the_run
@@ -134,7 +134,7 @@ def read_scenario(entry: Entry, study: Scaling, path: Path) -> list[SizeResult]:
 def read_run(entry: Entry, base: RunConfig, path: Path, nodes: int, number: int) -> CampaignRun:
     """A run from its folder. Raises ``InputError`` for one of another application, ``DataError`` for a damaged one."""
     folder = RunFolder(path)
-    summary, record = folder.read_summary(), read_own_run(LogPlace(folder.mllog, "own"))
+    summary, record = folder.read_summary(), read_own_run(LogLocation(folder.mllog, "own"))
     if summary.application != entry.scenario.application:
         raise InputError(
             f"{path} is a run of {summary.application}, scenario {entry.scenario.name} of {entry.campaign.name} is of "

@@ -90,9 +90,9 @@ def read(paths: list[Path], published: bool, cached: bool) -> list[RunRecord]:
     from hpcbench.mlperf.log_cache import LogCache, cache_file
     from hpcbench.mlperf.read_runs import read_runs
 
-    places = find_runs([path for path in paths if not is_of_a_report(path)] or paths) if paths else []
+    logs = find_runs([path for path in paths if not is_of_a_report(path)] or paths) if paths else []
     cache = LogCache(cache_file()) if cached else None
-    records = read_runs(places, processes=len(os.sched_getaffinity(0)), cache=cache, quiet=False) if places else []
+    records = read_runs(logs, processes=len(os.sched_getaffinity(0)), cache=cache, quiet=False) if logs else []
     if not published:
         return records
     from hpcbench.mlperf.published import published_runs

@@ -20,8 +20,8 @@ ROUND = re.compile(r"v?(\d+\.\d+)|hpc_results_v(\d+\.\d+)(?:-[\w.]+)?")
 
 
 @dataclass(frozen=True)
-class LogPlace:
-    """A log, and what its place in the tree of a round says about it."""
+class LogLocation:
+    """A log, and what its path in the tree of a round says about it."""
 
     path: Path
     origin: str
@@ -37,35 +37,35 @@ class LogPlace:
     """The system description, if there is one."""
 
 
-def find_runs(paths: Sequence[Path]) -> list[LogPlace]:
+def find_runs(paths: Sequence[Path]) -> list[LogLocation]:
     """Find the runs below ``paths``, each once, ordered by path and then by name.
 
     Raises ``InputError`` for a path that does not exist or has no run below it.
     """
-    log_places: dict[Path, LogPlace] = {}
+    locations: dict[Path, LogLocation] = {}
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist; give run folders, logs, or folders of a round")
-        below = list(places(path))
+        below = list(log_locations(path))
         if not below:
             raise InputError(f"{path} holds no run: no mllog.txt and no result_0.txt, result_1.txt, ... below it")
-        for place in below:
-            log_places.setdefault(place.path.resolve(), place)
-    return list(log_places.values())
+        for location in below:
+            locations.setdefault(location.path.resolve(), location)
+    return list(locations.values())
 
 
-def places(path: Path) -> Iterator[LogPlace]:
+def log_locations(path: Path) -> Iterator[LogLocation]:
     """Yield the logs at ``path`` and below it; links to folders are not followed."""
     if path.is_file():
-        yield place_of(path)
+        yield location_of(path)
         return
     for folder, folders, files in os.walk(path):
         folders.sort()
         if "mllog.txt" in files and "config.yaml" in files:
             folders.clear()
-            yield LogPlace(Path(folder) / "mllog.txt", "own")
+            yield LogLocation(Path(folder) / "mllog.txt", "own")
             continue
-        yield from (place_of(Path(folder) / name) for name in sorted(files, key=by_number) if LOG.fullmatch(name))
+        yield from (location_of(Path(folder) / name) for name in sorted(files, key=by_number) if LOG.fullmatch(name))
 
 
 def by_number(name: str) -> tuple[int, str]:
@@ -74,26 +74,26 @@ def by_number(name: str) -> tuple[int, str]:
     return (int(digits) if digits else 0, name)
 
 
-def place_of(log: Path) -> LogPlace:
+def location_of(log: Path) -> LogLocation:
     """Classify a log by its path: ``ROUND/ORG/results/SYSTEM/{strong,weak}/APP[/pruned_results]/result_N.txt``.
 
     v0.7 has no folder strong or weak. A log anywhere else stands alone.
     """
     if log.name == "mllog.txt" and (log.parent / "config.yaml").is_file():
-        return LogPlace(log, "own")
+        return LogLocation(log, "own")
     parts = log.absolute().parts
     if "results" not in parts[:-3]:
-        return LogPlace(log, "log")
+        return LogLocation(log, "log")
     at = len(parts) - 1 - parts[::-1].index("results")
     inner = list(parts[at + 1 : -1])
     pruned = PRUNED in inner
     inner = [part for part in inner if part != PRUNED]
     if not (len(inner) == 3 and inner[1] in MODES) and not (len(inner) == 2 and inner[1] in OF_FIRST_ROUND):
-        return LogPlace(log, "log")
+        return LogLocation(log, "log")
     folder = Path(*parts[:at])
     description = folder / "systems" / f"{inner[0]}.json"
     above = parts[at - 2] if at >= 2 else ""
-    return LogPlace(
+    return LogLocation(
         log, "published", round=round_of(above), organization=parts[at - 1], system=inner[0], application=inner[-1],
         mode=MODES[inner[1]] if len(inner) == 3 else MODES["strong"], pruned=pruned,
         description=description if description.is_file() else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hpcbench.config.read_yaml import read_yaml
-from hpcbench.mlperf.find_logs import LogPlace
+from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.read_log import read_log, set_rates
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
@@ -13,10 +13,10 @@ from hpcbench.results.summary import Summary
 from staging.errors import DataError
 
 
-def read_own_run(place: LogPlace) -> RunRecord:
+def read_own_run(location: LogLocation) -> RunRecord:
     """Read the run of a run folder. A run that has not ended has only what its log has. Raises ``DataError``."""
-    record = read_log(place)
-    folder = RunFolder(place.path.parent)
+    record = read_log(location)
+    folder = RunFolder(location.path.parent)
     record.path = str(folder.path)
     if not folder.summary.exists():
         record.reason = record.reason or "the run has not ended"

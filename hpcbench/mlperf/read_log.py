@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from hpcbench.mlperf.find_logs import LogPlace
+from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.log_phases import phases_of
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.mlperf.step_lines import is_of_the_run
@@ -27,18 +27,18 @@ LARGEST = 2**53
 LARGEST_SEED = 2**63
 
 
-def read_log(place: LogPlace) -> RunRecord:
+def read_log(location: LogLocation) -> RunRecord:
     """Read the run of a log. Raises ``DataError`` for a file that cannot be read or holds no line of a log."""
-    lines, problems = read_events(place.path, is_of_the_run)
+    lines, problems = read_events(location.path, is_of_the_run)
     events = [event for event in lines if finite(event.time_ms)]
     if not events:
-        raise DataError(place.path, "holds no line of an official log (:::MLLOG)", "give logs of MLPerf HPC")
-    record = RunRecord(path=str(place.path), origin=place.origin, round=place.round, mode=place.mode)
-    record.pruned = place.pruned
+        raise DataError(location.path, "holds no line of an official log (:::MLLOG)", "give logs of MLPerf HPC")
+    record = RunRecord(path=str(location.path), origin=location.origin, round=location.round, mode=location.mode)
+    record.pruned = location.pruned
     values = first_values(events)
-    record.organization = place.organization or text(values.get("submission_org"))
-    record.system = place.system or text(values.get("submission_platform"))
-    record.application = text(values.get("submission_benchmark")) or place.application
+    record.organization = location.organization or text(values.get("submission_org"))
+    record.system = location.system or text(values.get("submission_platform"))
+    record.application = text(values.get("submission_benchmark")) or location.application
     record.division = text(values.get("submission_division"))
     record.category = text(values.get("submission_status"))
     record.optimizer = text(values.get("opt_name"))
@@ -49,9 +49,9 @@ def read_log(place: LogPlace) -> RunRecord:
     record.notes += [f"{counted(len(problems), 'line')} cannot be read, the first: {problems[0]}"] if problems else []
     if len(events) < len(lines):
         record.notes.append(f"{counted(len(lines) - len(events), 'line')} without a time")
-    note_application(record, place)
+    note_application(record, location)
     set_seed(record, values)
-    set_scale(record, values, system_description(place, record))
+    set_scale(record, values, system_description(location, record))
     set_end(record, events)
     set_phases(record, events)
     return record
@@ -90,10 +90,10 @@ def finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
-def note_application(record: RunRecord, place: LogPlace) -> None:
+def note_application(record: RunRecord, location: LogLocation) -> None:
     """Add a note if the log is of another application than its folder."""
-    if place.application and record.application != place.application:
-        record.notes.append(f"submission_benchmark is {record.application}, the folder {place.application}")
+    if location.application and record.application != location.application:
+        record.notes.append(f"submission_benchmark is {record.application}, the folder {location.application}")
 
 
 def set_seed(record: RunRecord, values: dict[str, Any]) -> None:
@@ -108,14 +108,14 @@ def set_seed(record: RunRecord, values: dict[str, Any]) -> None:
         record.notes.append("the seed is not a whole number of at most 63 bits")
 
 
-def system_description(place: LogPlace, record: RunRecord) -> dict[str, Any]:
+def system_description(location: LogLocation, record: RunRecord) -> dict[str, Any]:
     """The system description of the log's folder; empty if there is none."""
-    if place.description is None:
+    if location.description is None:
         return {}
     try:
-        description = json.loads(read_text(place.description, encoding="utf-8", errors="replace"))
+        description = json.loads(read_text(location.description, encoding="utf-8", errors="replace"))
     except (OSError, ValueError, RecursionError):
-        record.notes.append(f"{place.description.name} cannot be read")
+        record.notes.append(f"{location.description.name} cannot be read")
         return {}
     return description if isinstance(description, dict) else {}
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from hpcbench.mlperf.find_logs import LogPlace
+from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.log_cache import LogCache, Reading
 from hpcbench.mlperf.own_runs import read_own_run
 from hpcbench.mlperf.read_log import read_log
@@ -24,79 +24,82 @@ FIELDS = frozenset(field.name for field in fields(RunRecord))
 
 
 def read_runs(
-    places: Sequence[LogPlace], *, processes: int = 1, cache: LogCache | None = None, quiet: bool = True
+    locations: Sequence[LogLocation], *, processes: int = 1, cache: LogCache | None = None, quiet: bool = True
 ) -> list[RunRecord]:
-    """Return a record for each place; among several, an unreadable one has a record that says so.
+    """Return a record for each location; among several, an unreadable one has a record that says so.
 
-    Raises ``InputError`` if the only place cannot be read. ``processes`` is how many processes read if there are
+    Raises ``InputError`` if the only log cannot be read. ``processes`` is how many processes read if there are
     enough logs. Logs are read from and written to ``cache``; run folders, whose summary counts, too, are always read.
     """
-    all_records = records_kept(places, cache)
+    all_records = records_kept(locations, cache)
     left = [number for number, record in enumerate(all_records) if record is None]
-    if len(places) == 1 and left:
-        return [read_place(places[0])]
-    read = [places[number] for number in left]
+    if len(locations) == 1 and left:
+        return [read_location(locations[0])]
+    read = [locations[number] for number in left]
     with Progress(len(left), "reading", "logs", enabled=not quiet and len(left) >= FEWEST_FOR_PROCESSES) as progress:
         for number, record in zip(left, read_each(read, processes), strict=True):
             all_records[number] = record
             progress.advance(1)
     records = [record for record in all_records if record is not None]
     if cache is not None:
-        cache.put((reading_of(places[number]), asdict(records[number]))
-                  for number in left if is_kept(places[number], records[number]))  # fmt: skip
+        cache.put((reading_of(locations[number]), asdict(records[number]))
+                  for number in left if is_kept(locations[number], records[number]))  # fmt: skip
     note_alike(records)
     return records
 
 
-def reading_of(place: LogPlace) -> Reading:
-    """The reading of a log: its file, all that its place says about it, and the system description beside it."""
-    said = (place.origin, place.round, place.organization, place.system, place.application, place.mode, place.pruned)
-    beside = () if place.description is None else (place.description,)
-    return Reading(("record", str(place.path.absolute()), *said), (place.path, *beside))
+def reading_of(location: LogLocation) -> Reading:
+    """The reading of a log: its file, all that its path says about it, and the system description beside it."""
+    said = (
+        location.origin, location.round, location.organization, location.system, location.application,
+        location.mode, location.pruned,
+    )  # fmt: skip
+    beside = () if location.description is None else (location.description,)
+    return Reading(("record", str(location.path.absolute()), *said), (location.path, *beside))
 
 
-def records_kept(places: Sequence[LogPlace], cache: LogCache | None) -> list[RunRecord | None]:
-    """The cached record of each place, with its present path; ``None`` if it is not cached."""
+def records_kept(locations: Sequence[LogLocation], cache: LogCache | None) -> list[RunRecord | None]:
+    """The cached record of each log, with its present path; ``None`` if it is not cached."""
     if cache is None:
-        return [None] * len(places)
-    cached_values = cache.get([reading_of(place) for place in places])
-    return [record_of(values, place) for values, place in zip(cached_values, places, strict=True)]
+        return [None] * len(locations)
+    cached_values = cache.get([reading_of(location) for location in locations])
+    return [record_of(values, location) for values, location in zip(cached_values, locations, strict=True)]
 
 
-def record_of(values: Any, place: LogPlace) -> RunRecord | None:
+def record_of(values: Any, location: LogLocation) -> RunRecord | None:
     """Rebuild a record from its values in the cache."""
     if not isinstance(values, dict) or set(values) != FIELDS:
         return None
-    return RunRecord(**{**values, "path": str(place.path)})
+    return RunRecord(**{**values, "path": str(location.path)})
 
 
-def is_kept(place: LogPlace, record: RunRecord) -> bool:
+def is_kept(location: LogLocation, record: RunRecord) -> bool:
     """Whether a record belongs in the cache: not that of a run folder, nor of a log that could not be read."""
-    return place.origin != "own" and record.start_unix_s is not None
+    return location.origin != "own" and record.start_unix_s is not None
 
 
-def read_each(places: Sequence[LogPlace], processes: int) -> Iterator[RunRecord]:
+def read_each(locations: Sequence[LogLocation], processes: int) -> Iterator[RunRecord]:
     """Read each run, in the given order."""
-    if processes < 2 or len(places) < FEWEST_FOR_PROCESSES:
-        yield from map(read_run, places)
+    if processes < 2 or len(locations) < FEWEST_FOR_PROCESSES:
+        yield from map(read_run, locations)
         return
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(read_run, places, chunksize=AT_ONCE)
+        yield from pool.map(read_run, locations, chunksize=AT_ONCE)
 
 
-def read_place(place: LogPlace) -> RunRecord:
+def read_location(location: LogLocation) -> RunRecord:
     """Read the record of a run. Raises ``InputError`` if it cannot be read."""
-    return read_own_run(place) if place.origin == "own" else read_log(place)
+    return read_own_run(location) if location.origin == "own" else read_log(location)
 
 
-def read_run(place: LogPlace) -> RunRecord:
+def read_run(location: LogLocation) -> RunRecord:
     """Read the record of a run; if it cannot be read, return one with the reason."""
     try:
-        return read_place(place)
+        return read_location(location)
     except InputError as error:
         return RunRecord(
-            path=str(place.path), origin=place.origin, round=place.round, organization=place.organization,
-            system=place.system, application=place.application, mode=place.mode, pruned=place.pruned,
+            path=str(location.path), origin=location.origin, round=location.round, organization=location.organization,
+            system=location.system, application=location.application, mode=location.mode, pruned=location.pruned,
             reason=f"cannot be read: {error}",
         )  # fmt: skip
 

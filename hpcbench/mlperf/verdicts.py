@@ -76,7 +76,7 @@ def verdicts_on(target: Target, ruleset: str | None, division: str | None) -> It
 
 def without_rules(target: Target) -> Verdict:
     """The verdict on a target of the round before the official rulesets."""
-    names = place_of(target.path)[1:4] if target.kind == "folder" else (label(target.path),)
+    names = location_of(target.path)[1:4] if target.kind == "folder" else (label(target.path),)
     blank = ("-",) * (len(COLUMNS[target.kind]) - len(names) - 1)
     said = f"round {WITHOUT} has no official HPC ruleset; --ruleset 1.0.0 checks it by the rules of the next round"
     return Verdict(target.kind, label(target.path), (*names, *blank, NO_RULES), (said,))
@@ -112,7 +112,7 @@ def folder_verdict(checked: FolderCheck, assumed: bool) -> Verdict:
     if checked.reference is not None and checked.reference.passed:
         notes.append(f"convergence: {checked.reference.words}")
     counts = (str(len(checked.logs)), str(len(checked.rejected))) if checked.logs else ("-", "-")
-    _, organization, system, _ = place_of(checked.folder)
+    _, organization, system, _ = location_of(checked.folder)
     mode = "throughput" if checked.throughput else "time to train"
     cells = (
         organization, system, checked.benchmark, mode,
@@ -134,7 +134,7 @@ def organization_verdict(checked: OrganizationCheck, target: Target, assumed: bo
     )
 
 
-def place_of(folder: Path) -> tuple[str, str, str, str]:
+def location_of(folder: Path) -> tuple[str, str, str, str]:
     """Round, organization, system and name of a folder of runs; a dash for what its path does not say."""
     parts = folder.absolute().parts
     if "results" not in parts[1:-2]:

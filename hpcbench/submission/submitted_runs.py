@@ -12,7 +12,7 @@ from typing import Any
 from hpcbench.application import find_application
 from hpcbench.measure.log_rules import PUBLISHED_TARGETS
 from hpcbench.mlperf.convergence_check import RUNS
-from hpcbench.mlperf.find_logs import LogPlace
+from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.own_runs import read_own_run
 from hpcbench.mlperf.read_log import QUALITIES
 from hpcbench.mlperf.run_record import RunRecord
@@ -139,7 +139,7 @@ def read_run(folder: Path) -> SubmittedRun:
         known = ", ".join(sorted(RUNS))
         raise InputError(f"{folder} is a run of {summary.application}, which is no benchmark of MLPerf HPC ({known})")
     return SubmittedRun(
-        run, summary, read_own_run(LogPlace(run.mllog, "own")), read_yaml(run.config), mapping(run.system),
+        run, summary, read_own_run(LogLocation(run.mllog, "own")), read_yaml(run.config), mapping(run.system),
         mapping(run.environment), mapping(run.path / "job.json"),
     )  # fmt: skip
 

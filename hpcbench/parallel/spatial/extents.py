@@ -12,23 +12,23 @@ from typing import NamedTuple, Protocol
 
 
 class Extent(NamedTuple):
-    """Places of a dimension, from ``start`` up to but not including ``stop``; outside the tensor they are padding."""
+    """The indices of a dimension from ``start`` up to but not including ``stop``; outside the tensor is padding."""
 
     start: int
     stop: int
 
     @property
     def length(self) -> int:
-        """Number of places."""
+        """Number of elements."""
         return max(self.stop - self.start, 0)
 
     def common(self, other: Extent) -> Extent:
-        """The places in both, of length 0 if there are none."""
+        """The elements in both, of length 0 if there are none."""
         start = max(self.start, other.start)
         return Extent(start, max(start, min(self.stop, other.stop)))
 
     def moved(self, by: int) -> Extent:
-        """The span shifted ``by`` places."""
+        """The extent shifted ``by`` elements."""
         return Extent(self.start + by, self.stop + by)
 
 
@@ -159,7 +159,7 @@ class Plan:
         return self.have == self.need
 
     def sends(self, rank: int) -> list[tuple[int, Extent]]:
-        """What ``rank`` has and others need: (other rank, places)."""
+        """What ``rank`` has and others need: (other rank, extent)."""
         return [
             (other, common)
             for other, need in enumerate(self.need)
@@ -167,7 +167,7 @@ class Plan:
         ]
 
     def receives(self, rank: int) -> list[tuple[int, Extent]]:
-        """What ``rank`` needs and others have: (other rank, places)."""
+        """What ``rank`` needs and others have: (other rank, extent)."""
         return [
             (other, common)
             for other, have in enumerate(self.have)

@@ -66,7 +66,7 @@ def split_layers(
     ``sample`` is the shape (channels, ...) of a whole sample. Modules named in ``whole`` and those within them work on
     whole samples and stay, as do modules of the types in ``unchanged``, which work on one element at a time. ``forms``
     adds to ``FORMS``; ``normalize`` makes the form of a batch norm. Raises ``InputError`` for a layer without a form,
-    for one whose input, or whose output, has fewer places than there are ranks, for samples with fewer dimensions than
+    for one whose input, or whose output, is smaller than the number of ranks, for samples with fewer dimensions than
     are split, and for a module that resizes them in its own code.
     """
     if len(sample) - 1 < (most := max(axes, default=2) - 1):
@@ -105,13 +105,13 @@ def form_of(layer: nn.Module, forms: dict[type[nn.Module], Form]) -> Form | None
 
 
 def check_sizes(name: str, before: Sequence[int], after: Sequence[int], axes: Axes) -> None:
-    """Raise ``InputError`` for a dimension with fewer places than ranks."""
+    """Raise ``InputError`` for a dimension that is smaller than the number of ranks."""
     for dim, axis in axes.items():
         for what, sizes in (("input", before), ("output", after)):
             size = sizes[dim - 2] if len(sizes) > dim - 2 else 1
             if size < axis.size:
                 raise InputError(
-                    f"layer {name} has an {what} of {size} places in dimension {dim - 1} of a sample, fewer than the "
+                    f"layer {name} has an {what} of size {size} in dimension {dim - 1} of a sample, fewer than the "
                     f"{axis.size} ranks that it is split over; split over at most {size}"
                 )
 

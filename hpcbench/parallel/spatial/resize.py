@@ -198,7 +198,7 @@ class Line:
 
 
 def taps(line: Line, size: int, dtype: torch.dtype) -> Taps:
-    """The taps of a dimension of ``size``, read off torch's result for inputs that are one in a single place.
+    """The taps of a dimension of ``size``, read off torch's result for inputs that are one at a single index.
 
     Raises ``InputError`` if torch's gradient is for other inputs than its result uses: then the result also uses
     other inputs for other memory layouts, so that there is no reference to match.
@@ -207,7 +207,7 @@ def taps(line: Line, size: int, dtype: torch.dtype) -> Taps:
     outputs = weights.shape[1]
     back = torch.cat([gradient(line, batch, size) for batch in ones(outputs, dtype)])
     if dtype == torch.float64 and (weights - back.T).abs().max() > APART * size:
-        raise InputError(torn(line.mode, line.factor, f"{size} places to {outputs}"))
+        raise InputError(torn(line.mode, line.factor, f"size {size} to {outputs}"))
     numbers = torch.arange(size)[:, None]
     first = torch.where(weights != 0, numbers, size).amin(0)
     last = torch.where(weights != 0, numbers, 0).amax(0)

@@ -27,10 +27,10 @@ from hpcbench.study.scaling.run_matrix import (
     all_runs,
     axes,
     checked,
+    data_parallel_size,
     groups,
     local_batch_size,
     nodes_list,
-    places,
     run_nodes,
     short,
 )
@@ -204,7 +204,7 @@ def check_data(study: Scaling) -> None:
             elsewhere = config.data.root and not Path(config.data.root).exists() and site.scheduler != "local"
             samples[of_data] = None if elsewhere else len(open_data(application, config)[0])
         nodes, known = run_nodes(study, run), samples[of_data]
-        batch = local_batch_size(study, nodes) * study.accumulation * places(study, nodes)
+        batch = local_batch_size(study, nodes) * study.accumulation * data_parallel_size(study, nodes)
         if known is not None and batch > known:
             raise InputError(
                 f"--nodes {nodes}: a global batch of {batch} is more than the {known} training samples; "

@@ -93,8 +93,8 @@ def seed_of(study: Scaling, run: PlannedRun) -> int:
     return study.seed + (run.repeat - 1) * 10_000 + (run.instance or 1) - 1
 
 
-def places(study: Scaling, nodes: int) -> int:
-    """Number of ranks, or of groups of ranks that share samples, in a job of ``nodes`` nodes."""
+def data_parallel_size(study: Scaling, nodes: int) -> int:
+    """The data-parallel size of a job of ``nodes`` nodes: ranks, or groups of ranks that share samples."""
     return nodes * study.ranks_per_node // study.spatial_size
 
 
@@ -102,7 +102,7 @@ def local_batch_size(study: Scaling, nodes: int) -> int:
     """Samples of a rank and micro-batch in a job of ``nodes`` nodes."""
     if study.global_batch_size is None:
         return study.local_batch_size
-    return study.global_batch_size // (places(study, nodes) * study.accumulation)
+    return study.global_batch_size // (data_parallel_size(study, nodes) * study.accumulation)
 
 
 def checked(study: Scaling) -> Scaling:
@@ -116,14 +116,15 @@ def checked(study: Scaling) -> Scaling:
             )
     if study.mode != "strong":
         return study
-    smallest = places(study, study.nodes[0]) * study.accumulation
+    smallest = data_parallel_size(study, study.nodes[0]) * study.accumulation
     batch = study.global_batch_size or study.local_batch_size * smallest
     for nodes in study.nodes:
-        parts = places(study, nodes) * study.accumulation
+        parts = data_parallel_size(study, nodes) * study.accumulation
         if batch % parts:
             fits = [n for n in range(1, max(study.nodes) + 1) if is_whole(study, batch, n)]
+            ranks = data_parallel_size(study, nodes)
             raise InputError(
-                f"--nodes {nodes}: a global batch of {batch} does not divide among {places(study, nodes)} ranks x "
+                f"--nodes {nodes}: a global batch of {batch} does not divide among {ranks} ranks x "
                 f"{study.accumulation} micro-batches; {batch} does on {', '.join(map(str, fits)) or 'no number of'} "
                 f"nodes, and {common_batch(study, batch)} on all of --nodes: change --nodes or --global-batch-size"
             )
@@ -145,7 +146,7 @@ def check_instances(study: Scaling) -> None:
 
 def is_whole(study: Scaling, batch: int, nodes: int) -> bool:
     """Whether a global batch divides among ``nodes`` nodes."""
-    parts = places(study, nodes) * study.accumulation
+    parts = data_parallel_size(study, nodes) * study.accumulation
     return parts > 0 and nodes * study.ranks_per_node % study.spatial_size == 0 and batch % parts == 0
 
 
@@ -153,7 +154,7 @@ def common_batch(study: Scaling, batch: int) -> int:
     """The smallest global batch, of at least ``batch``, that divides among all sizes."""
     common = 1
     for nodes in study.nodes:
-        parts = places(study, nodes) * study.accumulation
+        parts = data_parallel_size(study, nodes) * study.accumulation
         common = common * parts // gcd(common, parts)
     return -(-batch // common) * common
 

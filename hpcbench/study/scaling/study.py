@@ -35,10 +35,10 @@ from hpcbench.study.scaling.request import check_data, check_points
 from hpcbench.study.scaling.run_matrix import (
     all_runs,
     checked,
+    data_parallel_size,
     groups,
     instances,
     local_batch_size,
-    places,
     points,
     run_nodes,
 )
@@ -210,7 +210,7 @@ def plan(study: Scaling) -> str:
         local = local_batch_size(study, size)
         rows.append([
             str(nodes), str(count), str(nodes * study.ranks_per_node), str(local), str(study.accumulation),
-            str(local * study.accumulation * places(study, size)),
+            str(local * study.accumulation * data_parallel_size(study, size)),
             str(sum(run.point.nodes == nodes for run in all_runs(study))),
         ])  # fmt: skip
     head = wrapped(headline(study, site))

@@ -95,7 +95,7 @@ def test_the_mesh_that_is_asked_for_is_among_the_lines(capsys: pytest.CaptureFix
         ),
         (
             ["plan", "deepcam", "--gpus-per-node", "4", "--parallel.spatial", "4"],
-            "has an output of 3 places in dimension 1 of a sample, fewer than the 4 ranks that it is split over; split "
+            "has an output of size 3 in dimension 1 of a sample, fewer than the 4 ranks that it is split over; split "
             "over at most 3",
         ),
         ([*SMOKE, "--nodes", "0"], "--nodes (0) must be at least 1"),

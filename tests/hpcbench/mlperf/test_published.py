@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.batch.machine import known_machines, published_machine
-from hpcbench.mlperf.find_logs import place_of
+from hpcbench.mlperf.find_logs import location_of
 from hpcbench.mlperf.published import (
     PublishedRun,
     published_applications,
@@ -86,7 +86,7 @@ def test_an_entry_is_the_olympic_mean_of_its_runs(runs: list[RunRecord]) -> None
 def test_the_reader_finds_the_same_in_the_log(name: str, runs: list[RunRecord]) -> None:
     (run,) = [each for each in runs if each.path == PATHS[name]]
     assert isinstance(run, PublishedRun)
-    read = read_log(place_of(LOGS / name))
+    read = read_log(location_of(LOGS / name))
     for field in (
         "application",
         "division",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.mlperf.find_logs import place_of
+from hpcbench.mlperf.find_logs import location_of
 from hpcbench.mlperf.read_log import read_log
 from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
@@ -54,7 +54,7 @@ def altered(log: Path, root: Path, change: Callable[[Line], Line | None]) -> Pat
 
 
 def record_of(log: Path) -> RunRecord:
-    return read_log(place_of(log))
+    return read_log(location_of(log))
 
 
 def test_a_published_run_of_cosmoflow(tmp_path: Path) -> None:
@@ -170,13 +170,13 @@ def test_an_application_that_is_not_known_has_one_value_an_evaluation(tmp_path: 
     ("home/results/last/week", "log"), ("home/results/box/loud/deepcam", "log"), ("home/mine", "log"),
 ])  # fmt: skip
 def test_only_the_tree_of_a_round_is_one(folder: str, origin: str, tmp_path: Path) -> None:
-    assert place_of(tmp_path / folder / "result_1.txt").origin == origin
+    assert location_of(tmp_path / folder / "result_1.txt").origin == origin
 
 
 def test_runs_of_one_trajectory_are_told(tmp_path: Path) -> None:
     logs = [in_round(tmp_path, COSMOFLOW, name=f"result_{number}.txt") for number in range(3)]
     other = in_round(tmp_path, COSMOFLOW, system="another")
-    found = read_runs([place_of(log) for log in [*logs, other]])
+    found = read_runs([location_of(log) for log in [*logs, other]])
     told = [["one trajectory" in " ".join(record.notes)] for record in found]
     assert told == [[False], [True], [True], [False]]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.mlperf import read_runs as reading
-from hpcbench.mlperf.find_logs import LogPlace, find_runs
+from hpcbench.mlperf.find_logs import LogLocation, find_runs
 from hpcbench.mlperf.log_cache import LogCache, cache_file, version_of_readers
 from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
@@ -43,33 +43,33 @@ def cache(tmp_path: Path) -> LogCache:
 
 
 def read_again(
-    places: list[LogPlace], cache: LogCache, monkeypatch: pytest.MonkeyPatch
+    locations: list[LogLocation], cache: LogCache, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[str], list[RunRecord]]:
     """The names of the logs that are read, and the records."""
     read: list[str] = []
 
-    def note(place: LogPlace) -> RunRecord:
-        read.append(place.path.name)
-        return reading.read_place(place)
+    def note(location: LogLocation) -> RunRecord:
+        read.append(location.path.name)
+        return reading.read_location(location)
 
     monkeypatch.setattr(reading, "read_run", note)
-    return read, read_runs(places, cache=cache)
+    return read, read_runs(locations, cache=cache)
 
 
 def test_processes_read_what_one_reads(round_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = find_runs([round_folder])
-    alone = read_runs(places)
+    locations = find_runs([round_folder])
+    alone = read_runs(locations)
     monkeypatch.setattr(reading, "FEWEST_FOR_PROCESSES", 2)
-    assert read_runs(places, processes=2) == alone
+    assert read_runs(locations, processes=2) == alone
     assert len({dataclasses.astuple(record)[0] for record in alone}) == 3
 
 
 def test_a_log_that_was_read_is_not_read_again(
     round_folder: Path, cache: LogCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = find_runs([round_folder])
-    first = read_runs(places, cache=cache)
-    read, again = read_again(places, cache, monkeypatch)
+    locations = find_runs([round_folder])
+    first = read_runs(locations, cache=cache)
+    read, again = read_again(locations, cache, monkeypatch)
     assert read == []
     assert again == first
     assert any(record.notes for record in again), "notes about other runs are made anew, once"
@@ -90,9 +90,9 @@ def test_a_path_that_is_typed_otherwise_is_the_one_in_the_record(
 def test_what_changed_is_read_again(
     round_folder: Path, cache: LogCache, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
-    places = find_runs([round_folder])
-    read_runs(places, cache=cache)
-    log = places[1].path
+    locations = find_runs([round_folder])
+    read_runs(locations, cache=cache)
+    log = locations[1].path
     status = log.stat()
     expected = [log.name]
     if changed == "log":
@@ -102,30 +102,30 @@ def test_what_changed_is_read_again(
     elif changed == "time":
         os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
     elif changed == "description":
-        assert places[1].description is not None
-        os.utime(places[1].description, (1e9, 1e9))
-        expected = [place.path.name for place in places]
-    elif changed == "folder":  # the same log, in a folder of another name, is another place
+        assert locations[1].description is not None
+        os.utime(locations[1].description, (1e9, 1e9))
+        expected = [location.path.name for location in locations]
+    elif changed == "folder":  # the same log, in a folder of another name, is another log
         log.rename(log.parents[2] / "result_2.txt")
-        places = find_runs([round_folder])
+        locations = find_runs([round_folder])
     elif changed == "new code":
         cache = LogCache(cache.file)
         cache.__dict__["version"] = "another"
-        expected = [place.path.name for place in places]
+        expected = [location.path.name for location in locations]
     else:
         record = "{" if changed == "no JSON" else json.dumps({"path": "x"})
         with sqlite3.connect(cache.file) as database:
             database.execute("UPDATE logs SET value = ? WHERE key LIKE '%result_2.txt%'", (record,))
-    assert read_again(places, cache, monkeypatch)[0] == expected
+    assert read_again(locations, cache, monkeypatch)[0] == expected
 
 
 def test_a_log_that_changes_just_now_is_not_kept(
     round_folder: Path, cache: LogCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = find_runs([round_folder])
-    places[0].path.touch()
-    read_runs(places, cache=cache)
-    assert read_again(places, cache, monkeypatch)[0] == ["result_1.txt"]
+    locations = find_runs([round_folder])
+    locations[0].path.touch()
+    read_runs(locations, cache=cache)
+    assert read_again(locations, cache, monkeypatch)[0] == ["result_1.txt"]
 
 
 @pytest.mark.parametrize("wrong", ["no database", "a folder", "a table of something else", "a file where a folder is"])
@@ -142,9 +142,9 @@ def test_without_a_cache_logs_are_read(round_folder: Path, tmp_path: Path, wrong
         file.unlink()
         with sqlite3.connect(file) as database:
             database.execute("CREATE TABLE logs (one TEXT)")
-    places = find_runs([round_folder])
+    locations = find_runs([round_folder])
     for _ in range(2):
-        assert read_runs(places, cache=LogCache(file)) == read_runs(places)
+        assert read_runs(locations, cache=LogCache(file)) == read_runs(locations)
 
 
 def test_the_cache_is_where_users_have_theirs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

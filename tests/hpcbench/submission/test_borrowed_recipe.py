@@ -13,7 +13,7 @@ from hpcbench.application import find_application
 from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
-from hpcbench.mlperf.find_logs import place_of
+from hpcbench.mlperf.find_logs import location_of
 from hpcbench.mlperf.read_log import read_log
 from hpcbench.optim.recipes import RECIPES, Recipe
 from hpcbench.optim.schedule import learning_rate
@@ -112,7 +112,7 @@ def test_a_log_of_a_published_round(capsys: pytest.CaptureFixture[str]) -> None:
     assert (config.schedule.warmup_start_lr, config.schedule.factors) == (0.0, [0.1])
     assert (config.train.batchnorm_group_size, config.train.local_batch_size) == (2, 256)
     assert read_recipe(log, "deepcam", {}).norm_samples == 2
-    assert read_log(place_of(log)).recipe["opt_lr"] == config.optim.lr
+    assert read_log(location_of(log)).recipe["opt_lr"] == config.optim.lr
     words = ["submit", "deepcam", "--site", "generic-slurm", "--nodes", "2", "--cores-per-rank", "4", "--dry-run"]
     assert main([*words, "--recipe-from", str(log), "--train.local_batch_size", "4"]) == 0
     script, told = capsys.readouterr()
@@ -134,7 +134,7 @@ def test_a_run_with_a_recipe_of_a_published_round_logs_the_same_recipe(tmp_path:
     short = ["--train.max_epochs", "2", "--train.target", "null", "--train.baselines", "false"]
     words = ["train", "cosmoflow", "--recipe-from", str(log), "--data.root", str(data), "--run-dir", str(run)]
     assert main([*words, *short]) == 0
-    theirs, ours = (read_log(place_of(path)) for path in (log, run / "mllog.txt"))
+    theirs, ours = (read_log(location_of(path)) for path in (log, run / "mllog.txt"))
     assert theirs.global_batch_size == ours.global_batch_size == 1024
     # Without warm-up its factor says nothing; the published log has 12, ours 1.
     assert ours.recipe | {"opt_learning_rate_warmup_factor": 12} == theirs.recipe

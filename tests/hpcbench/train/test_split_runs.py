@@ -190,7 +190,7 @@ def test_what_cannot_be_split_is_one_line(settings: tuple[str, ...], words: str,
     [
         ("cosmoflow", (10,), "over 10 ranks, of which each must have a part of the first block's 8 planes"),
         ("cosmoflow", (2, 9), "split it over at most 8"),
-        ("deepcam", (4,), "has an output of 3 places in dimension 1 of a sample, fewer than the 4 ranks"),
+        ("deepcam", (4,), "has an output of size 3 in dimension 1 of a sample, fewer than the 4 ranks"),
         ("deepcam", (1, 5), "fewer than the 5 ranks that it is split over; split over at most 4"),
         ("deepcam", (1, 1, 2), "(1x1x2) splits a sample along three axes, and a sample has two dimensions"),
     ],

@@ -18,9 +18,9 @@ from .threads import ThreadAxis, ThreadWorld
         (
             nn.Conv2d(3, 3, 3, padding=1),
             (3, 2, 8),
-            "layer 0 has an input of 2 places in dimension 1 of a sample",
+            "layer 0 has an input of size 2 in dimension 1 of a sample",
         ),
-        (nn.Conv2d(3, 3, 3, 4, padding=1), (3, 8, 8), "layer 0 has an output of 2 places in dimension 1 of a sample"),
+        (nn.Conv2d(3, 3, 3, 4, padding=1), (3, 8, 8), "layer 0 has an output of size 2 in dimension 1 of a sample"),
         (nn.Conv2d(3, 3, 3, padding="same"), (3, 8, 8), "layer 0: a split convolution needs its padding in numbers"),
         (nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular"), (3, 8, 8), "not by padding_mode 'circular'"),
         (nn.MaxPool2d(2, ceil_mode=True), (3, 8, 8), "layer 0: a split pooling has no ceil_mode"),

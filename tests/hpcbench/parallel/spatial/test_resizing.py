@@ -159,7 +159,7 @@ def test_where_torchs_gradient_is_not_that_of_its_result(factor: float, size: in
     assert not torch.equal(gradient[0, 0].sum((1, 2)), taken * 3.0 * 3), "torch has changed: it need not be refused"
     assert not torch.equal(last, outputs)
     axes = {2: ThreadAxis(ThreadWorld(2), 0)}
-    words = f"layer 0: of mode 'nearest' with the factor {factor}, which brings {size} places to {target}, torch"
+    words = f"layer 0: of mode 'nearest' with the factor {factor}, which brings size {size} to {target}, torch"
     with pytest.raises(InputError, match=re.escape(words)):
         split_layers(nn.Sequential(nn.Upsample(**arguments)), (1, size, 2, 2), axes)
     split_layers(nn.Sequential(nn.Upsample(**arguments, recompute_scale_factor=True)), (1, size, 2, 2), axes)

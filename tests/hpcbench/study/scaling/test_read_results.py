@@ -26,7 +26,14 @@ from hpcbench.study.scaling.concurrency import Pruned
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult
 from hpcbench.study.scaling.read_results import parts_of_steps, read_point_results, read_repeat, step_seconds
-from hpcbench.study.scaling.run_matrix import PlannedRun, all_runs, local_batch_size, places, run_nodes, seed_of
+from hpcbench.study.scaling.run_matrix import (
+    PlannedRun,
+    all_runs,
+    data_parallel_size,
+    local_batch_size,
+    run_nodes,
+    seed_of,
+)
 from hpcbench.train.rank_metrics import RankMetrics
 from staging.errors import DataError
 from staging.phase_timer import PhaseTimer
@@ -102,7 +109,7 @@ def write_planned(study: Scaling, run: PlannedRun, path: Path, **changes: Any) -
     """The folder of a run of a study, with a host of its own for every node."""
     nodes = run_nodes(study, run)
     first = nodes * ((run.instance or 1) - 1)
-    batch = local_batch_size(study, nodes) * study.accumulation * places(study, nodes)
+    batch = local_batch_size(study, nodes) * study.accumulation * data_parallel_size(study, nodes)
     options = {
         "hosts": [f"nid{first + number}" for number in range(nodes)], "step_s": 0.01 + batch / 1000 / nodes,
         "ranks_per_node": study.ranks_per_node, "local": local_batch_size(study, nodes), "seed": seed_of(study, run),

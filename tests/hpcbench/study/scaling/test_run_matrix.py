@@ -20,11 +20,11 @@ from hpcbench.study.scaling.run_matrix import (
     all_runs,
     axes,
     checked,
+    data_parallel_size,
     groups,
     instances,
     local_batch_size,
     nodes_list,
-    places,
     points,
     run_nodes,
     seed_of,
@@ -64,8 +64,8 @@ def test_in_strong_scaling_ranks_and_micro_batches_share_the_global_batch(
     else:
         assert found.global_batch_size == smallest, "the default is that of the smallest size"
     for size in nodes:
-        assert places(found, size) == size * ranks
-        assert local_batch_size(found, size) * accumulation * places(found, size) == found.global_batch_size
+        assert data_parallel_size(found, size) == size * ranks
+        assert local_batch_size(found, size) * accumulation * data_parallel_size(found, size) == found.global_batch_size
 
 
 @given(SIZES, SMALL, SMALL, st.sampled_from(["weak", "throughput"]))

@@ -4,8 +4,10 @@
 studies with seven batches of 4 to 256 samples, E_min 2 and B_crit 60, evaluated eight times per epoch: 3 or 10 seeds
 whose epochs spread by 5 or 20 % of their mean (a gamma distribution), with nothing else, with all runs cut at six
 epochs (the largest two batches, 30 % of the runs, miss the target), or with batches that scatter by 15 % in addition
-to their seeds (log-normal). Two more settings, without a bound, are studies evaluated only after whole epochs, and
-studies without the runs that missed the target. The exit code is 1 if a setting misses its bound.
+to their seeds (log-normal). Four more have six batches of 4 to 128 samples, such scatter, and runs cut at 4.5 epochs,
+so that only the smallest four or five batches reach the target. Two more settings, without a bound, are studies
+evaluated only after whole epochs, and studies without the runs that missed the target. The exit code is 1 if a setting
+misses its bound.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from hpcbench.study.fit import fit_epochs
 E_MIN, B_CRIT = 2.0, 60.0
 BATCHES = (4, 8, 16, 32, 64, 128, 256)
 CUT = 6.0
+SIX, SIX_CUT = BATCHES[:6], 4.5
+"""Fewer batches, at the largest of which no run reaches the target."""
 SCATTER = 0.15
 LEAST, MOST = 0.90, 0.98
 
@@ -43,26 +47,30 @@ class Setting:
     """``nothing else``, ``30 % censored`` or ``scatter of 15 %``."""
     evaluations_per_epoch: int = 8
     leave_out: bool = False
+    batches: tuple[int, ...] = BATCHES
+    cut: float = math.inf
+    """Epochs after which runs end."""
 
     @property
     def words(self) -> str:
         """Describe the setting in a line."""
         more = "" if self.evaluations_per_epoch == 8 else ", evaluated after whole epochs"
         more += ", without the runs that missed the target" if self.leave_out else ""
+        more += f", {len(self.batches)} batches cut at {self.cut:g} epochs" if self.batches != BATCHES else ""
         return f"{self.seeds} seeds, spread {self.spread:.0%}, {self.kind}{more}"
 
     def simulate(self, trial: int) -> list[EpochRun]:
         """Simulate the runs of one study."""
         random = np.random.default_rng([trial, self.seeds, round(100 * self.spread)])
         runs, step = [], 1 / self.evaluations_per_epoch
-        for batch in BATCHES:
+        for batch in self.batches:
             mean = E_MIN * (1 + batch / B_CRIT)
             if self.kind.startswith("scatter"):
                 mean *= math.exp(random.normal(-(SCATTER**2) / 2, SCATTER))
             for epochs in mean * random.gamma(self.spread**-2, self.spread**2, self.seeds):
                 up_to = math.ceil(epochs / step) * step
-                missed = self.kind.endswith("censored") and up_to > CUT
-                runs.append(EpochRun(batch, CUT, math.inf) if missed else EpochRun(batch, up_to - step, up_to))
+                missed = up_to > self.cut
+                runs.append(EpochRun(batch, self.cut, math.inf) if missed else EpochRun(batch, up_to - step, up_to))
         return [run for run in runs if run.reached] if self.leave_out else runs
 
 
@@ -77,19 +85,26 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=300)
     options = parser.parse_args()
     kinds = ("nothing else", "30 % censored", "scatter of 15 %")
-    bounded = [Setting(seeds, spread, kind) for kind in kinds for seeds in (3, 10) for spread in (0.05, 0.2)]
-    beside = [Setting(10, 0.2, kinds[0], evaluations_per_epoch=1), Setting(10, 0.2, kinds[1], leave_out=True)]
+    seeds_and_spreads = [(seeds, spread) for seeds in (3, 10) for spread in (0.05, 0.2)]
+    cut = {kinds[1]: CUT}
+    bounded = [Setting(*pair, kind, cut=cut.get(kind, math.inf)) for kind in kinds for pair in seeds_and_spreads]
+    bounded += [Setting(*pair, kinds[2], batches=SIX, cut=SIX_CUT) for pair in seeds_and_spreads]
+    beside = [Setting(10, 0.2, kinds[0], evaluations_per_epoch=1), Setting(10, 0.2, kinds[1], leave_out=True, cut=CUT)]
     cases, missed = [], []
     with ProcessPoolExecutor() as pool:
         for setting in (*bounded, *beside):
             studies = np.array(list(pool.map(partial(study, setting), range(options.trials), chunksize=10)))
             b_crit, *ends = studies.T
-            known = ~np.isnan(studies).any(1)  # studies in which runs of six batches reached the target
+            known = ~np.isnan(studies).any(
+                1
+            )  # studies with intervals: of six batches, three of which reached the target
             pairs = [(low[known], high[known], truth) for low, high, truth in ((*ends[:2], E_MIN), (*ends[2:], B_CRIT))]
             held = [float(np.mean((low <= truth) & (truth <= high))) for low, high, truth in pairs]
             widths = [float(np.median(high - low)) / truth for low, high, truth in pairs]
             names = ("e_min", "b_crit")
-            cases.append({**asdict(setting), "trials": options.trials, "with_intervals": int(known.sum()),
+            cut_at = None if math.isinf(setting.cut) else setting.cut
+            cases.append({**asdict(setting), "cut": cut_at, "trials": options.trials,
+                          "with_intervals": int(known.sum()),
                           "median_b_crit": float(np.median(b_crit)),
                           "coverage": dict(zip(names, held, strict=True)),
                           "median_width": dict(zip(names, widths, strict=True))})  # fmt: skip

@@ -110,8 +110,9 @@ class LARS(LayerwiseOptimizer):
         torch._foreach_sub_(bucket.weights, steps)
 
     def rates(self, bucket: Bucket, squared_norms: Callable[[Bucket], Tensor]) -> tuple[Tensor, Tensor]:
-        """The trust ratio ``local`` and the rate of each layer, both (parameters,).
+        """The trust ratio and the rate of each layer, both (parameters,): the rate is ``lr`` times the trust ratio.
 
+        With ``clip_rate`` the trust ratio is ``local`` / ``lr``, at most 1.
         ``squared_norms`` returns those of weights and gradients on this rank, (2, parameters).
         """
         group, ones = bucket.group, bucket.ones()
@@ -123,4 +124,6 @@ class LARS(LayerwiseOptimizer):
         ratios = weights * group["trust_coefficient"] / (slopes + group["weight_decay"] * weights + group["eps"])
         ratios = torch.where(known, ratios.clamp_(*group["trust_bounds"]), ones)
         rates = torch.minimum(ratios, ones * lr) if group["clip_rate"] else ratios * lr
-        return ratios, torch.where(known, rates, ones * lr)
+        if group["clip_rate"]:
+            ratios = (ratios / lr).clamp_(max=1)
+        return torch.where(known, ratios, ones), torch.where(known, rates, ones * lr)

@@ -10,6 +10,9 @@ The interval of the ratio of epochs has every factor by which the epochs of the 
 difference found (Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963). It assumes one ratio for all strata,
 and is exact if all runs reached the target at closely spaced evaluations. ``benchmarks/comparison_coverage.py``
 measures how often it contains the true ratio.
+
+Several comparisons made together get Holm's p-values. Those whose runs are too few for any p-value of 5 % or less are
+not counted among them: they cannot be found by chance either (Tarone, Biometrics 46, 1990).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -39,20 +43,49 @@ class Comparison:
     """Epochs of a first series over those of a second one, with a 95 % interval and the test of their equality."""
 
     ratio: float
+    """The nearer end of a range, if the runs leave the other end of it open (``is_bound``)."""
     interval: Interval
     """Its ends are 0 and infinity where the runs leave them open."""
     p: float
     """Two-sided; ``holm`` adjusts it for several comparisons made together."""
-    detectable: float
-    """The ratio that is found in four of five such studies; infinite if no ratio would be."""
-    runs: int
-    batches: int
+    sizes: tuple[tuple[int, int], ...]
+    """Runs of the first and of the second series at each batch size."""
+    spread: float
+    """Standard deviation between seeds of the logarithm of epochs; infinite if it is not known."""
+    together: int = 1
+    """Number of comparisons made together, of those that could find anything."""
+    is_bound: bool = False
+    """Whether the ratio is only a bound, since one series never reached the target where the other did."""
 
     def inverted(self) -> Comparison:
         """The comparison of the second series over the first."""
         low, high = self.interval
         ends = 1 / high, math.inf if low == 0 else 1 / low
-        return replace(self, ratio=1 / self.ratio, interval=ends)
+        turned = tuple((second, first) for first, second in self.sizes)
+        return replace(self, ratio=1 / self.ratio, interval=ends, sizes=turned)
+
+    @property
+    def runs(self) -> int:
+        """Number of runs of both series."""
+        return sum(first + second for first, second in self.sizes)
+
+    @property
+    def batches(self) -> int:
+        """Number of batch sizes."""
+        return len(self.sizes)
+
+    @property
+    def least_p(self) -> float:
+        """The smallest p-value that so many runs can give."""
+        return least_p(self.sizes)
+
+    @property
+    def detectable(self) -> float:
+        """The ratio that is found in four of five such studies; infinite if no ratio would be.
+
+        For several comparisons made together, it is found even if none of the others finds anything.
+        """
+        return math.exp(_detectable(self.sizes, LEVEL / self.together) * self.spread)
 
     @property
     def bounded(self) -> bool:
@@ -71,20 +104,25 @@ def compare(strata: Sequence[Stratum]) -> Comparison | None:
     if not both:
         return None
     breakpoints = _breakpoints(both)
+    low, high = _middle_range(breakpoints)
     return Comparison(
         ratio=_middle(breakpoints),
         interval=_interval(both, breakpoints),
         p=p_value(both),
-        detectable=math.exp(_detectable(tuple((len(first), len(second)) for first, second in both)) * log_spread(both)),
-        runs=sum(len(first) + len(second) for first, second in both),
-        batches=len(both),
+        sizes=tuple((len(first), len(second)) for first, second in both),
+        spread=log_spread(both),
+        is_bound=low == 0 or math.isinf(high),
     )
 
 
 def holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons, with p-values adjusted for all of them together."""
-    adjusted = holm_p([comparison.p for comparison in comparisons])
-    return [replace(comparison, p=p) for comparison, p in zip(comparisons, adjusted, strict=True)]
+    """The same comparisons, with p-values adjusted for all of them together that could find anything."""
+    able = [comparison.least_p <= LEVEL for comparison in comparisons]
+    adjusted = iter(holm_p([comparison.p for comparison, can in zip(comparisons, able, strict=True) if can]))
+    return [
+        replace(comparison, p=next(adjusted), together=sum(able)) if can else comparison
+        for comparison, can in zip(comparisons, able, strict=True)
+    ]
 
 
 def holm_p(p_values: Sequence[float]) -> list[float]:
@@ -157,10 +195,15 @@ def _breakpoints(strata: Sequence[Stratum]) -> Floats:
     return np.sort(np.array(factors))
 
 
-def _middle(breakpoints: Floats) -> float:
-    """The factor at which as many pairs count for the first series as against it; the middle of a range of them."""
+def _middle_range(breakpoints: Floats) -> Interval:
+    """The factors between which as many pairs count for the first series as against it; 0 or infinite: open."""
     half = len(breakpoints) // 2
-    low, high = float(breakpoints[half - 1]), float(breakpoints[half])
+    return float(breakpoints[half - 1]), float(breakpoints[half])
+
+
+def _middle(breakpoints: Floats) -> float:
+    """The middle of ``_middle_range``, or the end that is known."""
+    low, high = _middle_range(breakpoints)
     return math.sqrt(low * high) if low > 0 and math.isfinite(high) else low if low > 0 else high
 
 
@@ -193,19 +236,31 @@ def _last_kept(is_kept: Callable[[int], bool], count: int) -> int:
     return kept
 
 
-def _detectable(sizes: tuple[tuple[int, int], ...]) -> float:
+def _chances(sizes: Sequence[tuple[int, int]]) -> Floats:
+    """The chance of each sum over pairs if no two runs are equal; the middle entry is for sum zero."""
+    chances = np.ones(1)
+    for first, second in sizes:
+        ranks = np.arange(first + second)
+        chances = np.convolve(chances, _sums(2 * ranks - (first + second - 1), first))
+    return chances
+
+
+def least_p(sizes: Sequence[tuple[int, int]]) -> float:
+    """The smallest p-value that so many runs of two series at each batch size can give, two-sided."""
+    return min(1.0, 2 * float(_chances(sizes)[-1]))
+
+
+@lru_cache(maxsize=1024)
+def _detectable(sizes: tuple[tuple[int, int], ...], level: float) -> float:
     """The difference of logarithms, in units of their standard deviation, that is found with probability ``POWER``.
 
     The scatter is taken to be normal. In each simulated study the test finds a difference once so many pairs count for
     it that equal series rarely reach that number: the difference that this study needs is that of the deciding pair.
     """
-    chances = np.ones(1)
-    for first, second in sizes:
-        ranks = np.arange(first + second)
-        chances = np.convolve(chances, _sums(2 * ranks - (first + second - 1), first))
+    chances = _chances(sizes)
     pairs = sum(first * second for first, second in sizes)
     away = np.abs(np.arange(len(chances)) - len(chances) // 2)
-    rare = [total for total in range(pairs, -1, -1) if chances[away >= total].sum() <= LEVEL]
+    rare = [total for total in range(pairs, -1, -1) if chances[away >= total].sum() <= level]
     if not rare:
         return math.inf
     random = np.random.default_rng(len(sizes))

@@ -10,7 +10,9 @@ evaluation; one that missed the target would have taken more than it made. Epoch
 their mean, and batches also scatter about the line (``epoch_likelihood``). The line is that of the largest likelihood,
 and intervals are those of the profile likelihood (``epoch_profile``), at the bound that makes them exact for normal
 scatter: (f + 2) log(1 + F / f), with F the quantile of Fisher's distribution with 1 and f degrees of freedom. f is
-b - 2 for b batches if the most probable scatter of the batches is not zero, otherwise n - 2 for n runs.
+b - 2 for b batches with a run that reached the target if the most probable scatter of the batches is not zero,
+otherwise n - 2 for n runs. A batch at which all runs missed the target bounds the line and tells nothing of the
+scatter.
 ``benchmarks/interval_coverage.py`` measures how often the intervals contain the true value.
 """
 
@@ -137,8 +139,9 @@ def _fitted(runs: Sequence[EpochRun]) -> EpochFit:
 
 def freedom(runs: Sequence[EpochRun], best: Peak) -> int:
     """Degrees of freedom of the error of a line with the scatter of ``best``: those of the batches if they scatter."""
-    batches = len({run.batch_size for run in runs})
-    return (batches if best.scatter > NO_SCATTER else len(runs)) - 2
+    if best.scatter <= NO_SCATTER:
+        return len(runs) - 2
+    return max(len({run.batch_size for run in runs if run.reached}) - 2, 1)
 
 
 def loss_bound(degrees: float) -> float:

@@ -62,10 +62,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Choice:
-    """The multiplier chosen for a row; ``None`` during the search, or if no run was of use (``failed``)."""
+    """The multiplier chosen for a row; ``None`` during the search, or if no run says anything (``failed``)."""
 
     multiplier: float | None
     failed: bool = False
+    """No rate was of use. Where runs diverged, the multiplier is the smallest of theirs: the row shows that, too."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,8 @@ def within(window: Sequence[float], seeds: int, all_seeds: int, look: Look) -> R
             return RowSearch(tuple(trials), Choice(None), sum(sizes[number + 1 :]))
         best = ranked(compared, number + 1, look)
         if not best:
-            return RowSearch(tuple(trials), Choice(None, failed=True))
+            diverged = [trial.multiplier for trial in rung if look(trial).status == "diverged"]
+            return RowSearch(tuple(trials), Choice(min(diverged, default=None), failed=True))
         compared = best[: half(len(compared))]
         if len(compared) < LEAST_COMPARED:
             break
@@ -201,11 +203,11 @@ def sides(
     """
     below = above = False
     for row, row_search in row_searches.items():
-        all_diverged = row_search.choice.failed and all(
-            looks[row](Trial(multiplier, 0)).status == "diverged" for multiplier in window
-        )
-        below |= all_diverged or row_search.choice.multiplier == window[0]
-        above |= row_search.choice.multiplier == window[-1]
+        if row_search.choice.failed:
+            below |= all(looks[row](Trial(multiplier, 0)).status == "diverged" for multiplier in window)
+        else:
+            below |= row_search.choice.multiplier == window[0]
+            above |= row_search.choice.multiplier == window[-1]
     return below, above
 
 

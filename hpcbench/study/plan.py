@@ -120,7 +120,10 @@ def row_search(study: Study, point: Point, searches_by_optimizer: Mapping[str, S
     if len(study.lr_search) == 1:
         return RowSearch((), Choice(study.lr_search[0]))
     lender_search = searches_by_optimizer[point.optimizer].rows[lender(point)]
-    return lender_search if searches(study, point) else RowSearch((), lender_search.choice)
+    if searches(study, point):
+        return lender_search
+    nothing_to_borrow = lender_search.choice.failed
+    return RowSearch((), Choice(None, failed=True) if nothing_to_borrow else lender_search.choice)
 
 
 def choice(study: Study, point: Point, statuses: Statuses) -> Choice:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 PLACED = {"replicate": "", "shard": " sharded", "shard+reshuffle": " reshuffled", "shard+contiguous": " contiguous"}
 """What follows the optimizer in the label of a series with this placement."""
+ROUNDED = 1e-3
+"""Epochs in a summary are rounded to three digits."""
 CLOSE = 0.05
 """Standard error of a mean, as a part of it, for which the number of runs for a score is given."""
 
@@ -123,12 +125,22 @@ class Row:
         if state.summary is None or state.status not in ("reached", "missed", "diverged"):
             return None
         if state.status == "reached" and state.summary.epochs_to_target:
-            up_to = float(state.summary.epochs_to_target)
-            return EpochRun(self.point.batch, max(0.0, up_to - self.step), up_to)
-        made = float(state.summary.epochs)
+            above, up_to = (self._at_evaluation(state.summary.epochs_to_target, before) for before in (1, 0))
+            return EpochRun(self.point.batch, max(0.0, above), up_to)
+        made = self._at_evaluation(state.summary.epochs)
         if state.status == "diverged":
             made = max(made, self._epochs_allowed(state.summary))
         return EpochRun(self.point.batch, made, math.inf) if made else None
+
+    def _at_evaluation(self, epochs: float, before: int = 0) -> float:
+        """The exact epochs of an evaluation that a summary gives in three digits, or of one ``before`` it.
+
+        So no gap or overlap is left between neighbours. A run that ends by steps may end between two evaluations.
+        """
+        evaluation = round(epochs * self.evaluations_per_epoch)
+        if abs(evaluation * self.step - epochs) < ROUNDED:
+            return (evaluation - before) / self.evaluations_per_epoch
+        return float(epochs) - before * self.step
 
     def _epochs_allowed(self, summary: Summary) -> float:
         if self.max_steps is None:
@@ -180,7 +192,7 @@ def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
         search = [(run, status_of(run, statuses)) for run in tried]
         runs = [(run, status_of(run, statuses)) for run in runs_of_seeds(study, point, chosen)]
         ranks, _ = geometry(study, point)
-        edge = searches(study, point) and searching[point.optimizer].at_edge(point)
+        edge = searches(study, point) and not chosen.failed and searching[point.optimizer].at_edge(point)
         value = None if chosen.multiplier is None else rate(study, point, chosen.multiplier)
         words = rate_words(study, point, chosen)
         rows.append(Row(point, chosen, value, runs, search, words, edge, ranks, train.evaluations_per_epoch, *longest))

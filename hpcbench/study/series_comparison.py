@@ -9,7 +9,7 @@ from itertools import combinations
 
 from hpcbench.results import units
 from hpcbench.results.tables import table
-from hpcbench.study.epoch_comparison import Comparison, Stratum, compare, holm
+from hpcbench.study.epoch_comparison import LEVEL, Comparison, Stratum, compare, holm
 from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.results import Row, series
 
@@ -33,7 +33,7 @@ class SeriesComparison:
 
 
 def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
-    """The comparisons of ``pairs``, with p-values adjusted for all of them together.
+    """The comparisons of ``pairs``, with p-values adjusted for all of them together that could find anything.
 
     Two series are compared over the batch sizes at which both have runs of their own, and, of several, also
     at the largest if its seeds could show a difference.
@@ -48,7 +48,7 @@ def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
         if whole:
             compared.append(SeriesComparison(*names, tuple(whole), compare([strata[batch] for batch in whole])))
             largest = compare([strata[whole[-1]]])
-            if len(whole) > 1 and largest is not None and math.isfinite(largest.detectable):
+            if len(whole) > 1 and largest is not None and largest.least_p <= LEVEL:
                 compared.append(SeriesComparison(*names, tuple(whole[-1:]), largest))
         if alike:
             compared.append(SeriesComparison(*names, tuple(alike), None))
@@ -103,20 +103,21 @@ def same(first: Row, second: Row) -> bool:
 def ratio_words(comparison: Comparison) -> str:
     """The ratio with its interval: ``0.62 (0.55 to 0.71)``; the text says which ends the runs leave open."""
     low, high = comparison.interval
-    value = units.significant(comparison.ratio)
-    if low == 0 and math.isinf(high):
-        return f"{value} (open)"
-    if low == 0:
-        return f"{value} (up to {units.significant(high)})"
-    if math.isinf(high):
-        return f"{value} (at least {units.significant(low)})"
-    return units.interval(comparison.ratio, comparison.interval)
+    least = f"at least {units.significant(low)}" if low > 0 else ""
+    most = f"at most {units.significant(high)}" if math.isfinite(high) else ""
+    if comparison.is_bound:  # no value between the ends is more likely than another
+        return least or most or "open"
+    if least and most:
+        return units.interval(comparison.ratio, comparison.interval)
+    return f"{units.significant(comparison.ratio)} ({least or most.replace('at most', 'up to') or 'open'})"
 
 
 def detectable_words(comparison: Comparison) -> str:
-    """The ratios that could have been seen with this many seeds."""
-    if not math.isfinite(comparison.detectable):
+    """The ratios that are detectable with this many seeds, or why none is."""
+    if comparison.least_p > LEVEL / comparison.together:
         return "too few seeds"
+    if not math.isfinite(comparison.detectable):
+        return "spread not known"
     return f"{units.significant(comparison.detectable)} or {units.significant(1 / comparison.detectable)}"
 
 
@@ -137,13 +138,18 @@ def verdict(pair: SeriesComparison) -> str:
             f"{fewer} needs fewer epochs than {more} at {pair.where}: {more} takes {ratio_words(way)} times as many "
             f"(p {p_words(comparison.p)})."
         )
-    if not math.isfinite(comparison.detectable):
+    if comparison.least_p > LEVEL:
         return f"{pair.first} and {pair.second} at {pair.where}: too few seeds to see any difference."
-    return (
+    undecided = (
         f"{pair.first} and {pair.second} can't be told apart at {pair.where} (ratio {ratio_words(comparison)}, "
-        f"p {p_words(comparison.p)}); a ratio of {units.significant(comparison.detectable)} would have been seen in "
-        "four of five such studies."
+        f"p {p_words(comparison.p)})"
     )
+    if comparison.least_p > LEVEL / comparison.together:
+        return f"{undecided}; one of {comparison.together} comparisons, it has too few seeds to decide by itself."
+    if not math.isfinite(comparison.detectable):
+        return f"{undecided}; what could be found is not known, since no two runs of a row reached the target."
+    found = units.significant(comparison.detectable)
+    return f"{undecided}; a ratio of {found} would have been found in four of five such studies."
 
 
 def comparison_cells(compared: Sequence[SeriesComparison]) -> list[dict[str, str]]:
@@ -168,7 +174,7 @@ def comparison_lines(compared: Sequence[SeriesComparison]) -> list[str]:
     return [
         "",
         "Ratio of epochs with its 95 % interval, the p-value of no difference (Holm's, for all lines",
-        "together), and the ratio that four of five such studies would find:",
+        "that have enough seeds), and the ratio that four of five such studies would find:",
         "",
-        table(["epochs of", "at", "ratio", "p", "could be seen"], lines, right=("p",)),
+        table(["epochs of", "at", "ratio", "p", "detectable"], lines, right=("p",)),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -45,6 +46,28 @@ def test_one_that_diverges_before_the_first_epoch_ends_counts_too(rows: dict[str
     assert state.summary is not None
     at_once = replace(rows["adamw"], runs=[(run, replace(state, summary=replace(state.summary, epochs=0)))])
     assert [each.above for each in at_once.epoch_runs] == [EPOCHS]
+
+
+@pytest.mark.parametrize("per_epoch", [3, 6, 7, 8])
+def test_evaluations_that_follow_one_another_leave_nothing_between_them(rows: dict[str, Row], per_epoch: int) -> None:
+    """Summaries round epochs to three digits: 3.667 after 4 of 3 evaluations an epoch."""
+    _, state = rows["sgd"].runs[0]
+    assert state.summary is not None
+    ends = [
+        replace(state, summary=replace(state.summary, epochs=epochs, epochs_to_target=epochs))
+        for epochs in (round(3 + number / per_epoch, 3) for number in range(1, per_epoch + 1))
+    ]
+    row = replace(rows["sgd"], evaluations_per_epoch=per_epoch)
+    found = [row.epoch_run(end) for end in ends]
+    assert all(a is not None and b is not None and b.above >= a.up_to for a, b in pairwise(found))
+    missed = row.epoch_run(replace(ends[1], status="missed"))
+    assert missed is not None
+    assert missed.above == found[1].up_to  # type: ignore[union-attr]
+    compared = compare([([found[0]] * 5, [found[1]] * 5)])  # type: ignore[list-item]
+    assert compared is not None
+    assert compared.p == pytest.approx(2 / 252)
+    between = replace(state, summary=replace(state.summary, epochs=2.55, epochs_to_target=2.55))
+    assert row.epoch_run(between).up_to == 2.55, "a run that ends by steps ends between evaluations"  # type: ignore[union-attr]
 
 
 def test_where_runs_end_by_steps_it_counts_with_the_epochs_of_so_many(rows: dict[str, Row]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.study.epoch_comparison import Comparison, compare, holm, p_value
+from hpcbench.results.units import significant
+from hpcbench.study.epoch_comparison import Comparison, compare, holm, least_p, p_value
 from hpcbench.study.epoch_run import EpochRun
+from hpcbench.study.series_comparison import detectable_words, ratio_words
 
 STEP = 1 / 8
 TRIALS = 300
@@ -133,9 +136,49 @@ def test_exchanging_the_series_inverts_the_ratio() -> None:
 
 
 def test_several_comparisons_have_p_values_for_all_of_them() -> None:
-    def of(p: float) -> Comparison:
-        return Comparison(1.0, (0.5, 2.0), p, 1.3, 10, 1)
+    def of(p: float, seeds: int = 5) -> Comparison:
+        return Comparison(1.0, (0.5, 2.0), p, ((seeds, seeds),), 0.1)
 
     assert [each.p for each in holm([of(0.04), of(0.01), of(0.03)])] == pytest.approx([0.06, 0.03, 0.06])
     assert [each.p for each in holm([of(0.9), of(0.8)])] == [1.0, 1.0]
     assert holm([]) == []
+    few = holm([of(0.01), of(0.1, seeds=3), of(0.02), of(0.4, seeds=3)])
+    assert [each.p for each in few] == pytest.approx([0.02, 0.1, 0.02, 0.4]), "three seeds give no p below 0.1"
+    assert [each.together for each in few] == [2, 1, 2, 1]
+
+
+@pytest.mark.parametrize(("sizes", "least"), [(((3, 3),), 2 / 20), (((3, 3), (3, 3)), 2 / 400), (((5, 5),), 2 / 252)])
+def test_the_least_p_is_that_of_series_that_do_not_overlap(sizes: tuple[tuple[int, int], ...], least: float) -> None:
+    assert least_p(sizes) == pytest.approx(least)
+    strata = [
+        ([run(2 + i / 4) for i in range(first)], [run(9 + i / 4) for i in range(second)]) for first, second in sizes
+    ]
+    assert p_value(strata) == pytest.approx(least)
+
+
+def test_what_is_detectable_among_several_comparisons_is_found_after_holm() -> None:
+    """The ratio that is said to be found among ten is found in four of five studies, at a tenth of the level."""
+    random = np.random.default_rng(11)
+    studies = [compare(draw(random, 1.0, 4, 4)) for _ in range(50)]
+    alone = float(np.median([each.detectable for each in studies if each is not None]))
+    of_ten = float(np.median([replace(each, together=10).detectable for each in studies if each is not None]))
+    assert of_ten > alone
+    power = np.mean([10 * p_value(draw(random, of_ten, 4, 4)) <= 0.05 for _ in range(TRIALS)])
+    assert 0.68 <= power <= 0.92
+    assert np.mean([10 * p_value(draw(random, alone, 4, 4)) <= 0.05 for _ in range(TRIALS)]) < 0.6
+
+
+def test_a_series_that_never_reaches_the_target_gives_a_bound_of_the_ratio() -> None:
+    """The middle of the factors that suit the runs is then the end of the training, which says nothing of the ratio."""
+    missed = [EpochRun(8, 6.0, math.inf)] * 5
+    reached = [run(e) for e in (2.0, 2.2, 2.1, 2.5, 2.3)]
+    found, known = compare([(missed, reached)]), compare([(reached, [run(3.0)] * 5)])
+    assert found is not None
+    assert known is not None
+    assert (found.is_bound, known.is_bound) == (True, False)
+    assert ratio_words(found) == f"at least {significant(found.interval[0])}"
+    assert ratio_words(found.inverted()) == f"at most {significant(1 / found.interval[0])}"
+    neither = compare([(missed, missed)])
+    assert neither is not None
+    assert ratio_words(neither) == "open"
+    assert detectable_words(neither) == "spread not known"

@@ -122,7 +122,7 @@ def test_where_all_rates_diverge_lower_ones_are_tried() -> None:
     assert rounds == [first(0.5, 1, 2), first(0.25), first(0.125), second(0.125, 0.25)]
     assert found.rows["a"].choice == Choice(0.125)
     found, _ = finish(GRID, {"a": valley(1, highest=0)})
-    assert found.rows["a"].choice == Choice(None, failed=True)
+    assert found.rows["a"].choice == Choice(0.125, failed=True)
     for highest in (RunStatus("failed"), RunStatus("diverged")):
         ends = {0.5: RunStatus("failed"), 1.0: RunStatus("failed"), 2.0: highest}
 

@@ -13,6 +13,7 @@ from hpcbench.application import find_application
 from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
 from hpcbench.optim.lamb import LAMB
+from hpcbench.optim.lars import LARS
 from hpcbench.results.layer_plots import MOST_LINES, trust_ratios
 from hpcbench.results.records import read_run
 from hpcbench.results.run_folder import RunFolder
@@ -46,6 +47,31 @@ def test_ratios_are_norms_of_weights_over_updates_every_other_step() -> None:
         for row in rows:
             assert row["weight_norm"] == pytest.approx(before[row["layer"]], rel=1e-12)
             assert row["update_norm"] == pytest.approx(0.1 * before[row["layer"]], rel=1e-9)
+
+
+@pytest.mark.parametrize("clip_rate", [False, True])
+def test_a_layer_moves_at_the_rate_times_its_trust_ratio(clip_rate: bool) -> None:
+    """A bound on the layer's rate (larc) counts, too: for one layer it holds, and the other one is below it."""
+    torch.manual_seed(0)
+    layers = {"weight": 50.0, "bias": 0.01}
+    model = nn.Linear(3, 2).double()
+    optimizer = LARS(model.parameters(), lr=0.1, momentum=0.0, trust_coefficient=0.02, clip_rate=clip_rate)
+    recorder = TrustRatios(optimizer, model, 1)
+    for name, parameter in model.named_parameters():
+        parameter.grad = torch.full_like(parameter, 1 / (layers[name] * parameter.numel() ** 0.5))
+    before = {name: float(parameter.detach().norm()) for name, parameter in model.named_parameters()}
+    info = StepInfo(1, 8, 8, 0.1)
+    recorder.before_optimizer(info)
+    optimizer.step()
+    recorder.after_optimizer(info, torch.zeros(()))
+    rows = {row["layer"]: row for row in recorder.flush(1)}
+    for name, length in layers.items():
+        local = 0.02 * before[name] * length
+        rate = min(local, 0.1) if clip_rate else local * 0.1
+        assert rows[name]["lr"] * rows[name]["trust_ratio"] == pytest.approx(rate, rel=1e-12)
+        assert rows[name]["update_norm"] == pytest.approx(rate / length, rel=1e-9)
+    if clip_rate:
+        assert rows["weight"]["trust_ratio"] == 1 > rows["bias"]["trust_ratio"]
 
 
 @pytest.fixture(scope="module")

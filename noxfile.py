@@ -6,6 +6,10 @@ import nox
 
 nox.options.sessions = ["lint", "test"]
 
+EXCHANGE = ("llnl-hatchet", "llnl-thicket", "extrap", "numpy<2", "pandas<3")
+"""Packages that read exports; they pin an older numpy and pandas than the suite takes."""
+EXCHANGE_TESTS = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "pyyaml")
+
 
 @nox.session(python=False)
 def lint(session: nox.Session) -> None:
@@ -25,6 +29,14 @@ def test(session: nox.Session) -> None:
 def test_all(session: nox.Session) -> None:
     """Run all tests, the slow ones, too."""
     session.run("python", "-m", "pytest", "-m", "", *session.posargs)
+
+
+@nox.session(venv_backend="venv")
+def exchange(session: nox.Session) -> None:
+    """Read exports with Hatchet, Thicket and Extra-P, in an environment of their own; Python 3.11 or 3.12, no torch."""
+    session.install(*EXCHANGE, *EXCHANGE_TESTS)
+    tests = "tests/hpcbench/characterisation/test_exports.py"
+    session.run("python", "-m", "pytest", "-n0", "-m", "", tests, *session.posargs)
 
 
 @nox.session(python=False)

@@ -5,5 +5,7 @@ try:
 except ModuleNotFoundError:  # a checkout from which nothing has been installed
     __version__ = "0+unknown"
 
+__all__ = ["DISTRIBUTION", "__version__"]
+
 DISTRIBUTION = "hpcbench-ml"
 """Name of the distribution, as `pip install` knows it."""

@@ -16,23 +16,25 @@ from hpcbench.application import Application
 from hpcbench.characterisation.counts import Counted, count_step
 from hpcbench.characterisation.input_cost import describe_input
 from hpcbench.characterisation.isolated_kernels import time_alone
-from hpcbench.characterisation.message_curves import message_curves
+from hpcbench.characterisation.message_counts import Links
+from hpcbench.characterisation.message_curves import messages_alone
 from hpcbench.characterisation.model import (
     COMPUTED_IN,
     PRODUCTS,
     Characterisation,
-    Curve,
     Host,
-    Link,
     Message,
     Roof,
     total,
 )
 from hpcbench.characterisation.roofs import device_roofs
-from hpcbench.characterisation.steps import Measured, measure_steps
+from hpcbench.characterisation.steps import Measured, full_step, measure_steps, optimizer_seconds
 from hpcbench.characterisation.storage_roofs import storage_roofs
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
+from hpcbench.measure.communication import Communication
+from hpcbench.measure.phases import Phases
+from hpcbench.measure.shared_clock import SharedClock
 from hpcbench.measure.system import accelerator, processor, software
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh_shape import MeshShape, check_axes, mesh_shape
@@ -42,6 +44,7 @@ from hpcbench.planning.counting import shapes
 from hpcbench.train.check_mesh import check_mesh
 from hpcbench.train.memory_limits import check_memory
 from hpcbench.train.ranks import Ranks
+from staging.phase_timer import PhaseTimer
 
 SOFTWARE = ("python", "torch", "torch_cuda", "torch_hip", "numpy")
 STEPS_SHARE, KERNELS_SHARE = 0.4, 0.6
@@ -89,7 +92,8 @@ def counted_here(
         ranks.together(lambda: check_mesh(application, config, shape, launch.rank))
         ranks.together(lambda: check_memory(application, config, ranks.device, launch.local_size))
     say("counting")
-    counted = ranks.together(lambda: count_step(application, config, shape, link_of(ranks.group)))
+    links = links_of(ranks.group)
+    counted = ranks.together(lambda: count_step(application, config, shape, links))
     sample = ranks.together(lambda: prepared(application, config))
     data = ranks.together(lambda: describe_input(application, config, ranks.device, sample, read=wanted.measured))
     characterisation = Characterisation(
@@ -114,12 +118,12 @@ def with_times(
     budget = wanted.seconds * STEPS_SHARE / (1 + ranks.launch.world_size.bit_length())
     steps = measure_steps(application, config, ranks, shape, products, roof.value if roof else None, budget, say)
     say("messages")
-    curves = curves_for(counted, config, ranks)
+    curves, messages = messages_alone(counted.messages, ranks.group, ranks.device, config.parallel.timeout_s)
     kernels = time_alone(counted.kernels, counted.operations, ranks.device, wanted.seconds * KERNELS_SHARE, say)
     return replace(
         characterisation, kernels=(*kernels[:-1], replace(kernels[-1], alone_s=steps.optimizer_s)), steps=steps.steps,
-        messages=tuple(with_exposed(message, steps) for message in characterisation.messages), curves=tuple(curves),
-        profile=steps.profile, footprint=replace(characterisation.footprint, measured_peak=steps.peak_bytes),
+        messages=with_exposed(messages, steps), curves=curves, profile=steps.profile, longest=steps.longest,
+        footprint=replace(characterisation.footprint, measured_peak=steps.peak_bytes),
     )  # fmt: skip
 
 
@@ -143,11 +147,16 @@ def prepared(application: Application, config: RunConfig) -> float:
     return float(sum(tensor.nbytes for tensor in shapes(application, config, 1)))
 
 
-def link_of(group: Group) -> Link:
-    """The slowest link among all ranks."""
+def links_of(group: Group) -> Links:
+    """The links among the ranks; collective."""
+    launch = group.launch
     if group.world_size == 1:
-        return "none"
-    return "between nodes" if group.launch.nodes > 1 else "within a node"
+        return Links()
+    if launch.nodes == 1:
+        return Links("within a node")
+    sizes, nodes = zip(*group.all_gather_object((launch.local_size, launch.node_rank)), strict=True)
+    blocks = len(set(sizes)) == 1 and list(nodes) == sorted(nodes)
+    return Links("between nodes", launch.local_size if blocks else None)
 
 
 def measured_roofs(
@@ -165,9 +174,19 @@ def measured_roofs(
     return roofs
 
 
-def with_exposed(message: Message, measured: Measured) -> Message:
-    """A message with the time that steps waited for it; a single rank sends none."""
-    return message if message.link == "none" else replace(message, exposed_s=measured.exposed_s.get(message.kind))
+def with_exposed(messages: Sequence[Message], measured: Measured) -> tuple[Message, ...]:
+    """The messages with the time that steps waited for them; those of one kind share its time by their bytes.
+
+    A single rank sends none.
+    """
+    sizes: dict[str, int] = {}
+    for message in messages:
+        sizes[message.kind] = sizes.get(message.kind, 0) + message.bytes
+    return tuple(
+        message if message.link == "none" or message.kind not in measured.exposed_s
+        else replace(message, exposed_s=measured.exposed_s[message.kind] * message.bytes / max(1, sizes[message.kind]))
+        for message in messages
+    )  # fmt: skip
 
 
 def host_of(ranks: Ranks) -> Host:
@@ -211,7 +230,7 @@ def notes_of(config: RunConfig, wanted: Wanted, ranks: int) -> Sequence[str]:
 def kernels_alone(
     application: Application, config: RunConfig, ranks: Ranks, seconds: float
 ) -> Characterisation:  # fmt: skip
-    """Roofs, message curves, and the kernels of a step with their times alone, for ``hpcbench kernels``; collective.
+    """Roofs, and the kernels and messages of a step with their times alone, for ``hpcbench kernels``; collective.
 
     Raises ``InputError`` on all ranks as ``characterize`` does.
     """
@@ -219,14 +238,21 @@ def kernels_alone(
     say = progress if ranks.launch.rank == 0 else silent
     characterisation, counted, config = counted_here(application, config, ranks, wanted, say)
     kernels = time_alone(counted.kernels, counted.operations, ranks.device, seconds, say)
-    curves = curves_for(counted, config, ranks)
-    return ranks.group.broadcast_object(replace(characterisation, kernels=kernels, curves=tuple(curves)))
+    say("optimizer")
+    update = replace(kernels[-1], alone_s=optimizer_alone(application, config, ranks))
+    say("messages")
+    curves, messages = messages_alone(counted.messages, ranks.group, ranks.device, config.parallel.timeout_s)
+    say("")
+    found = replace(characterisation, kernels=(*kernels[:-1], update), curves=curves, messages=messages)
+    return ranks.group.broadcast_object(found)
 
 
-def curves_for(counted: Counted, config: RunConfig, ranks: Ranks) -> list[Curve]:
-    """Curves of messages as large as the step's; collective."""
-    largest = max((message.bytes // max(1, message.count) for message in counted.messages), default=0)
-    return message_curves(ranks.group, ranks.device, config.parallel.timeout_s, largest)
+def optimizer_alone(application: Application, config: RunConfig, ranks: Ranks) -> float:
+    """Seconds of an update of all parameters, on the slowest rank; collective."""
+    group, phases = ranks.group, Phases(PhaseTimer(), ranks.device)
+    shape = mesh_of(application, config, group.world_size)
+    step = full_step(application, config, ranks, shape, phases, Communication(phases, SharedClock(group)))
+    return group.max(optimizer_seconds(step))
 
 
 def progress(words: str) -> None:

@@ -11,15 +11,16 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from hpcbench.application import Application
-from hpcbench.characterisation.model import Footprint, Kernel, Link, Message
+from hpcbench.characterisation.message_counts import Links, gradient_messages, shared_messages
+from hpcbench.characterisation.model import Footprint, Kernel, Message
 from hpcbench.characterisation.operations import Operation, OperationRecorder, TensorShape
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.flops import count_flops
-from hpcbench.parallel.gradients import bucket_sizes
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.planning.counting import PassCount, build, count_pass, shapes
 from hpcbench.planning.plan import Machine, MeshPlan, counted_ranks, mesh_plan, moments
 
+NO_LINKS = Links()
 LAYERWISE_READS = 2
 """LARS and LAMB read parameters and gradients once more, for their norms, which nothing can avoid."""
 
@@ -37,8 +38,10 @@ class Counted:
     useful_flop: float
 
 
-def count_step(application: Application, config: RunConfig, shape: MeshShape, link: Link = "none") -> Counted:
-    """Count a step of the rank with the most work in a mesh of ``shape``, whose messages cross ``link``.
+def count_step(
+    application: Application, config: RunConfig, shape: MeshShape, links: Links = NO_LINKS
+) -> Counted:  # fmt: skip
+    """Count a step of the rank with the most work in a mesh of ``shape``, whose messages cross ``links``.
 
     ``config.train.precision`` must be resolved. Raises ``InputError`` where the application does not give the shapes
     of a batch, and where its model cannot be split in this way.
@@ -60,7 +63,8 @@ def count_step(application: Application, config: RunConfig, shape: MeshShape, li
     )  # fmt: skip
     return Counted(
         (*(kernel for kernel, _ in pairs), update), (*(operation for _, operation in pairs), None), footprint,
-        (*gradient_messages(model, config, shape, link), *halo_messages(counted, train.accumulation, link)),
+        (*gradient_messages(application, model, config, shape, links),
+         *shared_messages(counted.traffic, train.accumulation, shape, config, links)),
         sum(parameter.numel() for parameter in model.parameters()),
         count_flops(model, shapes(application, config, 1)[0]).training / shape.spatial_size,
     )  # fmt: skip
@@ -165,30 +169,3 @@ def optimizer_kernel(numbers: int, size: int, config: RunConfig) -> Kernel:
         config.optim.name, "optimizer", "optimizer", "float64" if config.train.precision == "64-true" else "float32",
         ((numbers,),), f"{states} states per parameter", 1, 0.0, read, written, 0.0, read + written,
     )  # fmt: skip
-
-
-def gradient_messages(model: Any, config: RunConfig, shape: MeshShape, link: Link) -> list[Message]:
-    """The sums of gradients of a step; for sharded states, the gathers and scatters."""
-    parallel = config.parallel
-    if not parallel.shard_states:
-        sizes = bucket_sizes(model.parameters(), parallel.bucket_bytes)
-        return [Message("gradients", "all_reduce", link, len(sizes), sum(sizes))]
-    from hpcbench.parallel.sharded import UNIT, units
-    from hpcbench.planning.sharded_bytes import sharded_traffic
-
-    traffic = sharded_traffic(model, shape, config.train.accumulation)
-    # Units are gathered for both directions, the rest once, and all gradients are scattered.
-    count = (2 * len(list(units(model, UNIT))) + 1) * config.train.accumulation
-    return [Message("sharding", "all_gather", link, count, traffic)]
-
-
-def halo_messages(counted: PassCount, passes: int, link: Link) -> list[Message]:
-    """Halos of samples that ranks share, and sums over ranks that share batch norm statistics."""
-    traffic = counted.traffic
-    messages = []
-    if traffic.forward + traffic.backward:
-        size = passes * (traffic.forward + traffic.backward)
-        messages.append(Message("halo", "exchange", link, passes * traffic.messages, size, fixed=False))
-    if traffic.sums:
-        messages.append(Message("batch_norm", "all_reduce", link, passes * traffic.summed, passes * traffic.sums))
-    return messages

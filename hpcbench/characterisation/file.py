@@ -9,6 +9,7 @@ from typing import Any
 
 from hpcbench.characterisation.model import SCHEMA, WHAT, Characterisation
 from hpcbench.config.read_dataclass import from_json
+from hpcbench.parallel.mesh_shape import mesh_shape
 from staging.atomic import replacing
 from staging.bounds import shown
 from staging.errors import InputError
@@ -40,11 +41,37 @@ def read_characterisation(path: Path) -> Characterisation:
         raise InputError(
             f"{path} has schema {shown(schema)} where this hpcbench reads {SCHEMA}; characterise the machine again"
         )
-    return from_json(Characterisation, values, f"{path}: ")
+    characterisation = from_json(Characterisation, values, f"{path}: ")
+    check_consistent(characterisation, f"{path}: ")
+    return characterisation
+
+
+def check_consistent(characterisation: Characterisation, where: str) -> None:
+    """Raise ``InputError`` that begins with ``where`` for values that do not go together, or that are not there."""
+    if not characterisation.kernels:
+        raise InputError(f"{where}kernels must not be empty; characterise again")
+    for number, steps in enumerate(characterisation.steps):
+        for name in ("rank_s", "flop_per_s"):
+            entries = len(getattr(steps, name))
+            if entries != steps.ranks:
+                raise InputError(
+                    f"{where}steps[{number}].{name} has {entries} values where steps[{number}].ranks is {steps.ranks}; "
+                    "give one for each rank"
+                )
+    parallel = characterisation.configuration.get("parallel", {})
+    if not isinstance(parallel, dict):
+        raise InputError(f"{where}configuration.parallel ({shown(parallel)}) must hold keys and values")
+    for ranks in (characterisation.host.ranks, *(steps.ranks for steps in characterisation.steps)):
+        try:
+            mesh_shape(ranks, str(parallel.get("spatial", "1")))
+        except InputError as error:
+            raise InputError(f"{where}configuration.{error}") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file. Raises ``InputError`` where it cannot be read or holds none."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the file that `hpcbench characterize --out FILE` wrote")
     try:
         with open_regular(path) as file:
             content = file.read(MOST_BYTES + 1)

@@ -31,15 +31,15 @@ def describe_input(
     words = [str(getattr(data, name)) for name in ("format", "compression") if hasattr(data, name)]
     form = ", ".join(word for word in words if word != "none")
     dataset, size = dataset_size(application, config), sample_size(application, config)
-    stored = float(size.total) if size is not None else None
+    stored = float(size.total) or None if size is not None else None
     files = None
     if data.root:
         training, _ = open_data(application, config)
         files = round(len(files_of_split(application, config, "train")) / max(1, len(training)))
     if dataset is not None and dataset.train_samples:
-        stored = dataset.train_bytes / dataset.train_samples
+        stored = dataset.train_bytes / dataset.train_samples or None
     return InputData(
-        form, None if dataset is None else dataset.train_samples,
+        form, None if dataset is None else dataset.train_samples or None,
         None if dataset is None else dataset.validation_samples, stored, files, prepared_bytes,
         measure_reading(application, config, device) if read and data.root else None,
     )  # fmt: skip

@@ -1,9 +1,10 @@
-"""Time of messages against their size, on the available ranks: sums over all, and exchanges with neighbours."""
+"""Time of messages against their size, on the available ranks, and of the messages of a step, each kind alone."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any, Literal
 
@@ -12,43 +13,84 @@ import torch
 import torch.distributed as dist
 from scipy.optimize import nnls
 
-from hpcbench.characterisation.model import Curve, CurvePoint, Link
+from hpcbench.characterisation.model import Curve, CurvePoint, Link, Message
 from hpcbench.characterisation.timing import synchronizer
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.node_peers import open_peers
 from hpcbench.parallel.peers import Peers
+from hpcbench.parallel.shard_messages import _all_gather, _reduce_scatter
 
 SIZES = tuple(4**power for power in range(5, 14))
 """1 KiB to 64 MiB."""
 REPEATS = 7
+NUMBER = 4
+"""Bytes of the numbers that are sent, float32."""
 LONGEST_S = 0.5
 """Once a message takes longer than this, no larger ones are sent."""
 
 
-def message_curves(group: Group, device: torch.device, timeout_s: float, largest: int) -> list[Curve]:
-    """Curves among the ranks of a node and, if there are several nodes, among all ranks; sizes up to about ``largest``.
+def messages_alone(
+    messages: Sequence[Message], group: Group, device: torch.device, timeout_s: float
+) -> tuple[tuple[Curve, ...], tuple[Message, ...]]:
+    """Curves of sums and exchanges, and ``messages`` with the time of one of each kind, at its mean size.
 
-    Empty for a single rank. Collective; all nodes measure at once.
+    Curves are among the ranks of a node and, if there are several nodes, among all ranks. Their sizes are those of
+    the messages, and up to about four times the largest. A message is timed among the ranks of the curve with its link.
+    A single rank has no curves and no times. Collective; all nodes measure at once.
     """
-    curves: list[Curve] = []
+    curves, alone_s = [], {}
+    largest = max(map(mean_size, messages), default=0)
     sizes = [size for size in SIZES if size <= 4 * largest] or [SIZES[0]]
     for processes, ranks, nodes in subsets(group):
         link: Link = "between nodes" if nodes > 1 else "within a node"
-        buffer = torch.zeros(sizes[-1] // 4, device=device)
+        works = senders(processes, ranks, group, device, timeout_s, max(*sizes, largest))
+        for operation, work in works.items():
+            own = {mean_size(message) for message in messages if (message.operation, message.link) == (operation, link)}
+            in_curve = operation in ("all_reduce", "exchange")
+            points = measured(work, sorted({*sizes, *own} if in_curve else own), group, device)
+            alone_s.update({(operation, link, point.bytes): point.seconds for point in points})
+            if in_curve:
+                curves.append(curve(operation, ranks, nodes, link, points))  # type: ignore[arg-type]
+    return tuple(curves), tuple(
+        replace(message, alone_s=alone_s.get((message.operation, message.link, mean_size(message))))
+        for message in messages
+    )
 
-        def reduce(size: int, buffer: torch.Tensor = buffer, processes: Any = processes) -> None:
-            dist.all_reduce(buffer[: size // 4], group=processes)
 
-        peers = open_peers(processes, group, timeout_s)
-        other = torch.empty_like(buffer)
+def mean_size(message: Message) -> int:
+    """Bytes of one message, at least one number."""
+    return max(NUMBER, message.bytes // message.count)
 
-        def swap(size: int, peers: Peers = peers, buffer: torch.Tensor = buffer, other: torch.Tensor = other) -> None:
-            exchange(peers, buffer[: size // 4], other[: size // 4])
 
-        for operation, work in (("all_reduce", reduce), ("exchange", swap)):
-            points = measured(work, sizes, group, device)
-            curves.append(curve(operation, ranks, nodes, link, points))  # type: ignore[arg-type]
-    return curves
+def senders(
+    processes: Any, ranks: int, group: Group, device: torch.device, timeout_s: float, most: int
+) -> dict[str, Callable[[int], object]]:
+    """For each operation of messages, what sends one of so many bytes, up to ``most``, among ``processes``.
+
+    The bytes are those of the sum, of what a rank sends, and of the whole that is gathered or scattered.
+    """
+    numbers = most // NUMBER + ranks
+    whole, other = (torch.zeros(numbers, device=device) for _ in range(2))
+    peers = open_peers(processes, group, timeout_s)
+
+    def parts(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        part = max(1, size // NUMBER // ranks)
+        return whole[: part * ranks], other[:part]
+
+    def gather(size: int) -> None:
+        together, part = parts(size)
+        _all_gather(together, part, group=processes)
+
+    def scatter(size: int) -> None:
+        together, part = parts(size)
+        _reduce_scatter(part, together, group=processes)
+
+    return {
+        "all_reduce": lambda size: dist.all_reduce(whole[: size // NUMBER], group=processes),
+        "exchange": lambda size: exchange(peers, whole[: size // NUMBER], other[: size // NUMBER]),
+        "all_gather": gather,
+        "reduce_scatter": scatter,
+    }
 
 
 def subsets(group: Group) -> list[tuple[Any, int, int]]:
@@ -73,7 +115,7 @@ def exchange(peers: Peers, sent: torch.Tensor, received: torch.Tensor) -> None:
 
 
 def measured(
-    work: Callable[[int], None], sizes: Sequence[int], group: Group, device: torch.device
+    work: Callable[[int], object], sizes: Sequence[int], group: Group, device: torch.device
 ) -> list[CurvePoint]:  # fmt: skip
     """The time of each size on the slowest rank, medians over repeats; collective."""
     wait, points = synchronizer(device), []

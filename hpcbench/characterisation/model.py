@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
 
+from hpcbench.config.bounds import within
 from hpcbench.parallel.mesh_shape import spatial_sizes
 
 SCHEMA = 1
@@ -24,10 +25,17 @@ Direction = Literal["forward", "backward", "optimizer"]
 Link = Literal["none", "within a node", "between nodes"]
 Resource = Literal["compute", "memory", "cache", "launch", "read", "write", "network"]
 
+MESSAGE = "message"
+"""What stands beside kinds of kernels for messages of every kind, where only one kind is shown."""
 COMPUTED_IN = {"32-true": "float32", "64-true": "float64", "bf16-mixed": "bfloat16", "16-mixed": "float16"}
 """The type in which products are computed, by the precision of a run."""
 PRODUCTS: tuple[Kind, ...] = ("convolution", "depthwise convolution", "matrix product")
 """Kinds whose operations are multiply-adds: those that published counts of operations include."""
+MOST_COUNT, MOST = 10**18, 1e30
+COUNT, WHOLE = within(1, MOST_COUNT), within(0, MOST_COUNT)
+"""Bounds of whole numbers: of what there is at least one of, and of what there may be none of."""
+POSITIVE, AMOUNT = within(0, MOST, open_low=True), within(0, MOST)
+"""Bounds of times, rates, operations and bytes: of those that something is divided by, and of the others."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +52,19 @@ class Kernel:
     """Of the tensors that it takes, in order."""
     settings: str
     """What else determines its work, such as ``stride 2x2, padding 1x1``."""
-    count: int
+    count: int = field(metadata=COUNT)
     """Executions in a step."""
-    flop: float
+    flop: float = field(metadata=AMOUNT)
     """Operations of one execution; a multiply-add is two. Recomputed activations count."""
-    read_bytes: float
+    read_bytes: float = field(metadata=AMOUNT)
     """The least that one execution reads: each tensor that it takes, once."""
-    written_bytes: float
+    written_bytes: float = field(metadata=AMOUNT)
     """The least that it writes: each tensor that it makes or changes, once."""
-    fixed_flop: float = 0.0
+    fixed_flop: float = field(default=0.0, metadata=AMOUNT)
     """The part of ``flop`` that does not grow with the local batch."""
-    fixed_bytes: float = 0.0
+    fixed_bytes: float = field(default=0.0, metadata=AMOUNT)
     """The part of ``read_bytes + written_bytes`` that does not: weights, their gradients, the optimizer's state."""
-    alone_s: float | None = None
+    alone_s: float | None = field(default=None, metadata=AMOUNT)
     """Seconds of one execution alone, at these shapes, on this machine."""
 
     @property
@@ -77,20 +85,20 @@ class Kernel:
 class Footprint:
     """Memory of a rank, in bytes."""
 
-    parameters: int
-    gradients: int
+    parameters: int = field(metadata=WHOLE)
+    gradients: int = field(metadata=WHOLE)
     """With the buffers in which they travel, where there are other ranks."""
-    optimizer: int
+    optimizer: int = field(metadata=WHOLE)
     """Its state."""
-    saved: int
+    saved: int = field(metadata=WHOLE)
     """Activations of the local batch that are saved from the forward pass for the backward pass."""
-    peak: int
+    peak: int = field(metadata=WHOLE)
     """The most that a pass holds at a time besides parameters, gradients and input."""
-    input: int
+    input: int = field(metadata=WHOLE)
     """Inputs and targets of the local batch, as model and loss take them."""
-    written: int
+    written: int = field(metadata=WHOLE)
     """Everything that the operations of a forward pass write for the local batch, each once."""
-    measured_peak: int | None = None
+    measured_peak: int | None = field(default=None, metadata=WHOLE)
     """The most that a step took on this machine: of the device, or of the process on a processor."""
 
 
@@ -98,17 +106,17 @@ class Footprint:
 class Reading:
     """Reading samples with the suite's own readers on this machine, one after another; per sample."""
 
-    samples: int
+    samples: int = field(metadata=COUNT)
     """Number of samples that were read."""
-    bytes: float | None
+    bytes: float | None = field(metadata=AMOUNT)
     """Read by system calls."""
-    calls: float | None
+    calls: float | None = field(metadata=AMOUNT)
     """System calls that read."""
-    read_s: float
+    read_s: float = field(metadata=AMOUNT)
     """Wall time of reading and decoding."""
-    processor_s: float
+    processor_s: float = field(metadata=AMOUNT)
     """Processor time of both."""
-    prepare_s: float
+    prepare_s: float = field(metadata=AMOUNT)
     """Time from a batch as stored to what the model takes, on the device."""
 
 
@@ -118,13 +126,13 @@ class InputData:
 
     form: str
     """Such as ``tfrecord, gzip``."""
-    train_samples: int | None
-    validation_samples: int | None
-    stored_bytes: float | None
+    train_samples: int | None = field(metadata=COUNT)
+    validation_samples: int | None = field(metadata=WHOLE)
+    stored_bytes: float | None = field(metadata=POSITIVE)
     """Of a sample as it is stored, all files."""
-    files: int | None
+    files: int | None = field(metadata=WHOLE)
     """Files of a sample; each is opened once per epoch."""
-    prepared_bytes: float
+    prepared_bytes: float = field(metadata=AMOUNT)
     """Of a sample as the model takes it."""
     reading: Reading | None = None
     """Unset where no dataset was available."""
@@ -139,21 +147,23 @@ class Message:
     operation: Literal["all_reduce", "exchange", "all_gather", "reduce_scatter"]
     link: Link
     """The slowest link that they cross; ``none`` for a single rank, which would send them if there were others."""
-    count: int
-    bytes: int
+    count: int = field(metadata=COUNT)
+    bytes: int = field(metadata=WHOLE)
     """Of all of them."""
-    exposed_s: float | None = None
+    exposed_s: float | None = field(default=None, metadata=AMOUNT)
     """Measured seconds of a step that wait for them, without waiting for slower ranks; on the slowest rank."""
     fixed: bool = True
     """Whether the bytes are the same at any local batch."""
+    alone_s: float | None = field(default=None, metadata=AMOUNT)
+    """Seconds of one message of their mean size, sent alone; on the slowest rank."""
 
 
 @dataclass(frozen=True)
 class CurvePoint:
     """Time of a message of one size."""
 
-    bytes: int
-    seconds: float
+    bytes: int = field(metadata=COUNT)
+    seconds: float = field(metadata=POSITIVE)
     """Median over repeats, slowest rank."""
 
 
@@ -162,12 +172,12 @@ class Curve:
     """Time against size, of one operation among some ranks: latency + bytes / rate, fitted to the points."""
 
     operation: Literal["all_reduce", "exchange"]
-    ranks: int
-    nodes: int
+    ranks: int = field(metadata=within(2, MOST_COUNT))
+    nodes: int = field(metadata=COUNT)
     link: Link
     points: tuple[CurvePoint, ...]
-    latency_s: float
-    bytes_per_s: float
+    latency_s: float = field(metadata=AMOUNT)
+    bytes_per_s: float = field(metadata=POSITIVE)
     """Bytes of the message over the time that grows with them; in an all-reduce, the links carry more."""
 
 
@@ -178,7 +188,7 @@ class Roof:
     resource: Resource
     name: str
     """Precision of a compute roof, level of a cache, folder of a storage tier."""
-    value: float
+    value: float = field(metadata=POSITIVE)
     unit: Literal["FLOP/s", "B/s", "s"]
     how: str
     """What was measured."""
@@ -188,20 +198,33 @@ class Roof:
 class StepTimes:
     """Steps on the first ``ranks`` ranks, the others idle."""
 
-    ranks: int
-    nodes: int
-    local_batch: int
-    repeats: int
-    median_s: float
+    ranks: int = field(metadata=COUNT)
+    nodes: int = field(metadata=COUNT)
+    local_batch: int = field(metadata=COUNT)
+    repeats: int = field(metadata=COUNT)
+    median_s: float = field(metadata=POSITIVE)
     """Median over repeats of the time of the slowest rank; ``least_s`` and ``most_s`` are the ends of its range."""
-    least_s: float
-    most_s: float
-    rank_s: tuple[float, ...]
+    least_s: float = field(metadata=POSITIVE)
+    most_s: float = field(metadata=POSITIVE)
+    rank_s: tuple[float, ...] = field(metadata=POSITIVE)
     """Median of each rank."""
-    flop_per_s: tuple[float, ...]
+    flop_per_s: tuple[float, ...] = field(metadata=AMOUNT)
     """Operations of products over the median, of each rank."""
-    utilisation: tuple[float, ...] = ()
+    utilisation: tuple[float, ...] = field(default=(), metadata=AMOUNT)
     """The same over the compute roof of the run's precision; empty where that was not measured."""
+
+
+@dataclass(frozen=True)
+class ProfiledOperation:
+    """A kernel of an accelerator, or an operation of a processor, in torch's profile of a step on the first rank."""
+
+    name: str
+    kind: str
+    """As in ``Characterisation.profile``."""
+    seconds: float = field(metadata=AMOUNT)
+    """Of all its executions in a step."""
+    calls: float = field(metadata=AMOUNT)
+    """Executions in a step."""
 
 
 @dataclass(frozen=True)
@@ -212,12 +235,12 @@ class MovedBytes:
     """``perf``, ``ncu``, ``rocprof`` or ``darshan``."""
     what: str
     """``memory``, or the tier that was read or written."""
-    read_bytes: float
-    written_bytes: float | None
+    read_bytes: float = field(metadata=AMOUNT)
+    written_bytes: float | None = field(metadata=AMOUNT)
     """Unset where the counter gives only the sum."""
-    steps: int | None = None
+    steps: int | None = field(default=None, metadata=COUNT)
     """Optimizer steps that the output covers, as the user said."""
-    operations: int | None = None
+    operations: int | None = field(default=None, metadata=WHOLE)
     """Reads and writes, for an I/O log."""
 
 
@@ -230,11 +253,11 @@ class Host:
     """Type of torch's device: ``cpu``, ``cuda``, ..."""
     model: str
     """Of the accelerator, or of the processor where there is none."""
-    nodes: int
-    ranks: int
-    threads: int
+    nodes: int = field(metadata=COUNT)
+    ranks: int = field(metadata=COUNT)
+    threads: int = field(metadata=COUNT)
     """Of each rank."""
-    memory_bytes: int | None
+    memory_bytes: int | None = field(metadata=COUNT)
     """Of the accelerator, or of the node where there is none."""
     software: dict[str, str] = field(default_factory=dict)
     """Versions of the software that computes."""
@@ -254,12 +277,12 @@ class Characterisation:
     host: Host
     precision: str
     """Of the run: ``32-true``, ``bf16-mixed``, ..."""
-    local_batch: int
-    accumulation: int
+    local_batch: int = field(metadata=COUNT)
+    accumulation: int = field(metadata=COUNT)
     optimizer: str
-    parameters: int
+    parameters: int = field(metadata=COUNT)
     """Numbers of the model."""
-    useful_flop: float
+    useful_flop: float = field(metadata=AMOUNT)
     """Products of one sample, forward and backward, without recomputation, as published counts have it; where ranks
     share samples, one rank's part of them."""
     kernels: tuple[Kernel, ...]
@@ -270,8 +293,10 @@ class Characterisation:
     roofs: tuple[Roof, ...] = ()
     steps: tuple[StepTimes, ...] = ()
     """For several numbers of ranks; the last entry is for all of them."""
-    profile: dict[str, float] = field(default_factory=dict)
+    profile: dict[str, float] = field(default_factory=dict, metadata=AMOUNT)
     """Seconds of a step on the first rank by kind of operation, from torch's profiler; empty where not measured."""
+    longest: tuple[ProfiledOperation, ...] = ()
+    """The operations of that profile that take most of it, the longest first."""
     moved: tuple[MovedBytes, ...] = ()
     notes: tuple[str, ...] = ()
     """What was left out, and why."""

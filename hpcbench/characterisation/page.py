@@ -9,12 +9,13 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
-from hpcbench.characterisation.model import Characterisation
+from hpcbench.characterisation.exports import write_new
+from hpcbench.characterisation.model import MESSAGE, Characterisation
 from hpcbench.characterisation.plots import figures
 from hpcbench.characterisation.roofline import Bound, bounds, product_flop, step_s
 from hpcbench.characterisation.tables import kernel_sheet, message_sheet, roof_sheet, sheets, touches
 from hpcbench.results import units
-from hpcbench.results.report import Drawn, write_page
+from hpcbench.results.report import Drawn
 from hpcbench.results.tables import WIDTH
 
 
@@ -29,10 +30,11 @@ def as_text(characterisation: Characterisation) -> str:
 
 
 def kernels_text(characterisation: Characterisation, kind: str | None, most: int) -> str:
-    """The kernels of one kind, or of all, with the roofs that they are compared with; within 100 columns."""
-    chosen = tuple(kernel for kernel in characterisation.kernels if kind in (None, kernel.kind))
+    """The kernels of one kind, the messages, or all, with the roofs that they are compared with; within 100 columns."""
+    kernels = tuple(kernel for kernel in characterisation.kernels if kind in (None, kernel.kind))
+    messages = characterisation.messages if kind in (None, MESSAGE) else ()
     shown = [
-        kernel_sheet(replace(characterisation, kernels=chosen), most),
+        kernel_sheet(replace(characterisation, kernels=kernels, messages=messages), most),
         message_sheet(characterisation),
         roof_sheet(characterisation),
     ]
@@ -41,7 +43,7 @@ def kernels_text(characterisation: Characterisation, kind: str | None, most: int
 
 
 def write_characterisation_page(characterisation: Characterisation, path: Path, command: str = "") -> None:
-    """Write the page by way of a temporary name. Raises ``InputError`` where its folder cannot be written."""
+    """Write the page by way of a temporary name. Raises ``InputError`` where it cannot be written."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hpcbench.characterisation"), PackageLoader("hpcbench.results")]),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -52,7 +54,7 @@ def write_characterisation_page(characterisation: Characterisation, path: Path, 
         figures=[Drawn.of(figure) for figure in figures(characterisation)],
         sheets=sheets(characterisation), host=host_words(characterisation), command=command,
     )  # fmt: skip
-    write_page(path, page)
+    write_new(path, "--page", lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
 def headline(characterisation: Characterisation) -> str:
@@ -73,8 +75,9 @@ def host_words(characterisation: Characterisation) -> str:
 
 
 def longest(characterisation: Characterisation) -> Bound | None:
-    """The part whose least time is the longest."""
-    return max(bounds(characterisation), key=lambda bound: bound.bound_s, default=None)
+    """The part whose least time is the longest; ``None`` where none takes any."""
+    taken = [bound for bound in bounds(characterisation) if bound.bound_s > 0]
+    return max(taken, key=lambda bound: bound.bound_s, default=None)
 
 
 def verdict(characterisation: Characterisation) -> str:
@@ -101,7 +104,7 @@ def tiles(characterisation: Characterisation) -> list[dict[str, str]]:
         {"label": "Operations", "value": units.prefixed(characterisation.useful_flop, "FLOP"),
          "note": f"{per}; products, forward and backward"},
         {"label": "Least bytes", "value": units.size(size / batch),
-         "note": f"{per}; {units.significant(flop / size)} FLOP/B"},
+         "note": f"{per}; {units.significant(flop / size if size else None)} FLOP/B"},
         {"label": "Activations", "value": units.size(characterisation.footprint.written / characterisation.local_batch),
          "note": f"{per}; each touched {units.significant(touched)} times"},
         {"label": "Samples", "value": units.MISSING if rate is None else f"{units.significant(rate)}/s",

@@ -31,7 +31,7 @@ def roofline(characterisation: Characterisation) -> Figure | None:
     compute = next((bound for bound in parts if bound.part == "compute"), None)
     lines = [bound for bound in parts if bound.part != "compute"]
     seconds = step_s(characterisation)
-    if compute is None or not lines or seconds is None:
+    if compute is None or not lines or seconds is None or not all(bound.work > 0 for bound in parts):
         return None
     figure = style.canvas(4.6)
     axes = figure.subplots()
@@ -39,7 +39,7 @@ def roofline(characterisation: Characterisation) -> Figure | None:
     attained = flop / seconds
     low = min([flop / bound.work for bound in lines] + [compute.rate / bound.rate for bound in lines]) / 100
     high = max([compute.rate / bound.rate for bound in lines] + [flop / bound.work for bound in lines]) * 10
-    rows = [kernel for kernel in characterisation.kernels if kernel.kind in PRODUCTS and kernel.alone_s]
+    rows = [kernel for kernel in characterisation.kernels if products_alone(kernel)]
     bottom = min([attained, *(kernel.flop / (kernel.alone_s or 1) for kernel in rows)]) / 4
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, compute.rate * 3))
     draw_roofs(axes, characterisation, compute, lines, (low, high))
@@ -51,8 +51,8 @@ def roofline(characterisation: Characterisation) -> Figure | None:
     axes.axhline(attained, color=style.FAINT, linewidth=0.7, linestyle=":")
     axes.annotate(f"the step: {units.prefixed(attained, 'FLOP/s')}", (high, attained), ha="right", va="bottom",
                   xytext=(-4, 2), textcoords="offset points", fontsize=8.5)  # fmt: skip
-    axes.set_xlabel("operations per byte of memory, storage or network (FLOP/B)")
-    axes.set_ylabel("operations per second of one rank (FLOP/s)")
+    axes.set_xlabel(style.log_label("operations per byte of memory, storage or network (FLOP/B)"))
+    axes.set_ylabel(style.log_label("operations per second of one rank (FLOP/s)"))
     return Figure(
         "roofline", "Which roof is the step under?",
         "A horizontal roof is what products reach, a slope what memory, storage or a link carries; all were measured "
@@ -61,6 +61,11 @@ def roofline(characterisation: Characterisation) -> Figure | None:
         "convolutions and matrix products alone, as large as their share of the step.",
         figure,
     )  # fmt: skip
+
+
+def products_alone(kernel: Kernel) -> bool:
+    """Whether a kernel has a place in the picture: products, bytes, and a time."""
+    return kernel.kind in PRODUCTS and kernel.flop > 0 and kernel.bytes > 0 and bool(kernel.alone_s)
 
 
 def draw_roofs(
@@ -121,7 +126,8 @@ def area(kernel: Kernel, seconds: float) -> float:
 @style.styled
 def least_times(characterisation: Characterisation) -> Figure | None:
     """The least time of each part beside the measured step."""
-    parts, seconds = bounds(characterisation), step_s(characterisation)
+    parts = [bound for bound in bounds(characterisation) if bound.bound_s > 0]
+    seconds = step_s(characterisation)
     if not parts:
         return None
     rows = [(f"{LABELS[bound.part]}: {bound.roof}", bound.bound_s, COLORS[bound.part]) for bound in parts]
@@ -138,7 +144,7 @@ def least_times(characterisation: Characterisation) -> Figure | None:
     for place, (_, value, _) in zip(places, rows, strict=True):
         axes.annotate(units.duration(value), (value, place), va="center", xytext=(5, 0), textcoords="offset points",
                       fontsize=8.5)  # fmt: skip
-    axes.set_xlabel("seconds of a step (each bar ends at its least time; they may overlap in time)")
+    axes.set_xlabel("seconds of a step, log scale (each bar ends at its least time; they may overlap in time)")
     return Figure(
         "least_times", "How long would each part need at least?",
         "The longest bar above the last is what bounds the step; where the step is far longer than all of them, its "

@@ -8,6 +8,8 @@ from typing import Literal
 from hpcbench.characterisation.model import COMPUTED_IN, PRODUCTS, Characterisation, Curve, Kernel, Message, total
 
 Part = Literal["compute", "memory", "input", "network"]
+RING_PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+"""How often the bytes of a message go around a ring of ranks."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,13 @@ def bounds(characterisation: Characterisation) -> list[Bound]:
     for roof in characterisation.roofs:
         if roof.resource == "read" and stored is not None:
             add("input", roof.name, stored * passes, roof.value)
+    kinds = [message.kind for message in characterisation.messages]
     for message in characterisation.messages:
         curve = curve_of(characterisation, message)
         if curve is not None:
-            add("network", f"{message.kind}, {curve.link}", message.bytes, curve.bytes_per_s,
-                message.count * curve.latency_s)  # fmt: skip
+            words = [message.kind, message.operation.replace("_", "-")][: 1 + (kinds.count(message.kind) > 1)]
+            rate = curve.bytes_per_s * (2 if message.operation in ("all_gather", "reduce_scatter") else 1)
+            add("network", f"{' '.join(words)}, {curve.link}", message.bytes, rate, message.count * curve.latency_s)
     return parts
 
 
@@ -112,6 +116,43 @@ def lost_s(kernel: Kernel, characterisation: Characterisation) -> float | None:
     return max(0.0, kernel.count * (kernel.alone_s - bound))
 
 
-def ranked(characterisation: Characterisation) -> list[Kernel]:
-    """Kernels by the time that they lose, the most first; those without a time last."""
-    return sorted(characterisation.kernels, key=lambda kernel: -(lost_s(kernel, characterisation) or 0.0))
+def message_bound_s(message: Message, characterisation: Characterisation) -> float | None:
+    """The least seconds of one message of its mean size: bytes over the link's rate, and the link's latency once.
+
+    Rate and latency are the best of what the curves over that link show. ``None`` where there is none.
+    """
+    same = [curve for curve in characterisation.curves if curve.link == message.link]
+    if not same:
+        return None
+    rate = max(link_bytes(curve.operation, curve.ranks) * curve.bytes_per_s for curve in same)
+    carried = link_bytes(message.operation, max(curve.ranks for curve in same)) * message.bytes / message.count
+    return min(curve.latency_s for curve in same) + carried / rate
+
+
+def link_bytes(operation: str, ranks: int) -> float:
+    """Bytes that each link carries for a byte of a message.
+
+    All of an exchange; of a sum over n ranks in a ring 2 (n - 1) / n, and half of that of a gather or a scatter.
+    """
+    return 1.0 if operation == "exchange" else RING_PASSES[operation] * (ranks - 1) / ranks
+
+
+def message_lost_s(message: Message, characterisation: Characterisation) -> float | None:
+    """Seconds of a step beyond the bound of a kind of messages, each sent alone; never below zero."""
+    bound = message_bound_s(message, characterisation)
+    if bound is None or message.alone_s is None:
+        return None
+    return max(0.0, message.count * (message.alone_s - bound))
+
+
+def ranked(characterisation: Characterisation) -> list[Kernel | Message]:
+    """Kernels and timed messages by the time that they lose, the most first; those without a time last."""
+    lost: list[tuple[Kernel | Message, float | None]] = [
+        (kernel, lost_s(kernel, characterisation)) for kernel in characterisation.kernels
+    ]
+    lost += [
+        (message, message_lost_s(message, characterisation))
+        for message in characterisation.messages
+        if message.alone_s is not None
+    ]
+    return [each for each, _ in sorted(lost, key=lambda item: -(item[1] or 0.0))]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hpcbench.application import Application
 from hpcbench.characterisation.kernel_times import kernel_times
-from hpcbench.characterisation.model import StepTimes
+from hpcbench.characterisation.model import ProfiledOperation, StepTimes
 from hpcbench.characterisation.timing import synchronizer
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.communication import Communication
@@ -100,6 +100,7 @@ class Measured:
     exposed_s: dict[str, float]
     """Seconds of a step that wait for messages of each kind, on the slowest rank; without waiting for slower ranks."""
     profile: dict[str, float]
+    longest: tuple[ProfiledOperation, ...]
     optimizer_s: float
     peak_bytes: int
 
@@ -140,10 +141,10 @@ def measure_steps(
     exposed = {kind: (seconds - before[kind]) / made for kind, seconds in communication.transfer_s.items()}
     peak = max(group.all_gather_object(peak_memory_bytes(ranks.device)))
     say("profile")
-    profile = profiled(step, ranks.device) if group.rank == 0 else silent_steps(step)
+    profile, longest = profiled(step, ranks.device) if group.rank == 0 else silent_steps(step)
     return Measured(
         tuple(times), {kind: group.max(seconds) for kind, seconds in exposed.items()},
-        group.broadcast_object(profile), group.max(optimizer_seconds(step)), peak,
+        group.broadcast_object(profile), group.broadcast_object(longest), group.max(optimizer_seconds(step)), peak,
     )  # fmt: skip
 
 
@@ -223,21 +224,32 @@ def timed_steps(
     )  # fmt: skip
 
 
-def profiled(step: Step, device: torch.device) -> dict[str, float]:
-    """Seconds of a step by kind of operation, from torch's profiler; the other ranks make as many steps meanwhile."""
+def profiled(
+    step: Callable[[], None], device: torch.device
+) -> tuple[dict[str, float], tuple[ProfiledOperation, ...]]:  # fmt: skip
+    """Seconds of a step by kind of operation and of the longest operations, from torch's profiler.
+
+    The other ranks make as many steps meanwhile.
+    """
     kernel_profile = kernel_times(step, synchronizer(device), PROFILED_STEPS)
     times: dict[str, float] = {}
     for kind, milliseconds in kernel_profile["kernel_ms_by_kind"].items():
         name = KIND_OF_PROFILE.get(kind, kind)
         times[name] = times.get(name, 0.0) + milliseconds / 1e3
-    return times
+    longest = tuple(
+        ProfiledOperation(
+            each["name"], KIND_OF_PROFILE.get(each["kind"], each["kind"]), each["ms"] / 1e3, each["calls"]
+        )
+        for each in kernel_profile["longest"]
+    )
+    return times, longest
 
 
-def silent_steps(step: Step) -> dict[str, float]:
+def silent_steps(step: Step) -> tuple[dict[str, float], tuple[ProfiledOperation, ...]]:
     """Make as many steps as are profiled on the first rank."""
     for _ in range(PROFILED_STEPS):
         step()
-    return {}
+    return {}, ()
 
 
 def optimizer_seconds(step: Step) -> float:

@@ -6,14 +6,26 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbench.characterisation.model import Characterisation, Kernel, StepTimes
-from hpcbench.characterisation.roofline import bound_of, bounds, limited_by, lost_s, ranked, step_s
+from hpcbench.characterisation.model import Characterisation, Kernel, Message, Reading, StepTimes
+from hpcbench.characterisation.roofline import (
+    bound_of,
+    bounds,
+    limited_by,
+    lost_s,
+    message_bound_s,
+    message_lost_s,
+    ranked,
+    step_s,
+)
 from hpcbench.parallel.mesh_shape import mesh_shape
 from hpcbench.phase_names import MESSAGE_TABLE
 from hpcbench.results import units
 from hpcbench.results.tables import WIDTH, table
 
 SHOWN_KERNELS = 20
+LONGEST_NAME = 44
+"""Characters of a profiled operation's name that are shown."""
+MESSAGE_LABELS = {kind.name: kind.label for kind in MESSAGE_TABLE}
 
 
 @dataclass(frozen=True)
@@ -36,9 +48,10 @@ class Sheet:
 def sheets(characterisation: Characterisation) -> list[Sheet]:
     """Every table for which the characterisation has content."""
     every = [
-        bound_sheet(characterisation), work_sheet(characterisation), kernel_sheet(characterisation),
-        footprint_sheet(characterisation), input_sheet(characterisation), message_sheet(characterisation),
-        rank_sheet(characterisation), roof_sheet(characterisation), moved_sheet(characterisation),
+        bound_sheet(characterisation), work_sheet(characterisation), profile_sheet(characterisation),
+        kernel_sheet(characterisation), footprint_sheet(characterisation), input_sheet(characterisation),
+        message_sheet(characterisation), rank_sheet(characterisation), roof_sheet(characterisation),
+        moved_sheet(characterisation),
     ]  # fmt: skip
     return [sheet for sheet in every if sheet.lines]
 
@@ -92,34 +105,62 @@ def work_sheet(characterisation: Characterisation) -> Sheet:
     )  # fmt: skip
 
 
+def profile_sheet(characterisation: Characterisation) -> Sheet:
+    """The operations that torch's profiler saw take the longest, on the first rank."""
+    whole = sum(characterisation.profile.values())
+    lines = tuple(
+        (each.name if len(each.name) <= LONGEST_NAME else f"{each.name[: LONGEST_NAME - 3]}...", each.kind,
+         units.significant(each.calls), units.duration(each.seconds),
+         units.percent(each.seconds / whole) if whole else units.MISSING)
+        for each in characterisation.longest
+    )  # fmt: skip
+    return Sheet(
+        "Longest operations of a step by torch's profiler, first rank",
+        ("operation", "kind", "calls", "in a step", "of all"), lines, 2,
+        "Kernels of an accelerator, or operations of a processor, without what they call.",
+    )  # fmt: skip
+
+
 def moved(kernels: Sequence[Kernel]) -> float:
     """Least bytes of all executions in a step."""
     return sum(kernel.count * kernel.bytes for kernel in kernels)
 
 
 def kernel_sheet(characterisation: Characterisation, most: int = SHOWN_KERNELS) -> Sheet:
-    """The kernels that lose the most time, or that move the most bytes where they were not timed."""
-    timed = any(kernel.alone_s is not None for kernel in characterisation.kernels)
-    order = (
+    """The kernels and messages that lose the most time; the kernels that move the most bytes where none was timed."""
+    times = [kernel.alone_s for kernel in characterisation.kernels]
+    times += [message.alone_s for message in characterisation.messages]
+    timed = any(seconds is not None for seconds in times)
+    order: list[Kernel | Message] = (
         ranked(characterisation)
         if timed
         else sorted(characterisation.kernels, key=lambda kernel: -kernel.count * kernel.bytes)
     )
-    lines = []
-    for kernel in order[:most]:
-        bound, lost = bound_of(kernel, characterisation), lost_s(kernel, characterisation)
-        lines.append((
-            short_name(kernel), shape_words(kernel), str(kernel.count), limited_by(kernel, characterisation),
-            units.duration(bound) if bound is not None else units.MISSING, units.duration(kernel.alone_s),
-            units.percent(bound / kernel.alone_s) if bound and kernel.alone_s else units.MISSING,
-            units.duration(lost) if lost is not None else units.MISSING,
-        ))  # fmt: skip
+    lines = tuple(kernel_line(each, characterisation) for each in order[:most])
     rest = f" ({most} of {len(order)})" if len(order) > most else ""
     by = "the time that they lose to their roof" if timed else "least bytes"
+    messages = " and messages" if any(isinstance(each, Message) for each in order) else ""
     return Sheet(
-        f"Kernels by {by}, one rank{rest}",
-        ("operation", "shapes", "calls", "roof", "at least", "alone", "of roof", "lost"), tuple(lines), 2,
+        f"Kernels{messages} by {by}, one rank{rest}",
+        ("operation", "shapes", "calls", "roof", "at least", "alone", "of roof", "lost"), lines, 2,
         "At least and alone are of one execution, lost is of all in a step.",
+    )  # fmt: skip
+
+
+def kernel_line(each: Kernel | Message, characterisation: Characterisation) -> tuple[str, ...]:
+    """The cells of a kernel, or of one kind of messages."""
+    if isinstance(each, Message):
+        label = MESSAGE_LABELS.get(each.kind, each.kind)
+        what = each.operation.replace("_", "-"), f"{label}, {units.size(each.bytes / each.count)}, {each.link}"
+        bound, lost = message_bound_s(each, characterisation), message_lost_s(each, characterisation)
+    else:
+        what = short_name(each), shape_words(each)
+        bound, lost = bound_of(each, characterisation), lost_s(each, characterisation)
+    roof = "network" if isinstance(each, Message) else limited_by(each, characterisation)
+    share = bound / each.alone_s if bound and each.alone_s else None
+    return (
+        *what, str(each.count), roof, units.duration(bound), units.duration(each.alone_s), units.percent(share),
+        units.duration(lost),
     )  # fmt: skip
 
 
@@ -181,6 +222,7 @@ def input_sheet(characterisation: Characterisation) -> Sheet:
     if reading is not None:
         lines += [
             ("read calls of a sample", units.significant(reading.calls)),
+            *epoch_calls(reading, data.train_samples),
             ("reading and decoding a sample, from the page cache", units.duration(reading.read_s)),
             ("processor time of that", units.duration(reading.processor_s)),
             ("preparing a sample on the device", units.duration(reading.prepare_s)),
@@ -188,11 +230,17 @@ def input_sheet(characterisation: Characterisation) -> Sheet:
     return Sheet("Input", ("what", "value"), tuple(lines))
 
 
+def epoch_calls(reading: Reading, samples: int | None) -> list[tuple[str, str]]:
+    """The line of an epoch's read calls, where both are known."""
+    if reading.calls is None or samples is None:
+        return []
+    return [("read calls of an epoch", units.integer(reading.calls * samples))]
+
+
 def message_sheet(characterisation: Characterisation) -> Sheet:
     """Messages of a step by kind."""
-    labels = {kind.name: kind.label for kind in MESSAGE_TABLE}
     lines = [
-        (labels.get(message.kind, message.kind), message.operation.replace("_", "-"),
+        (MESSAGE_LABELS.get(message.kind, message.kind), message.operation.replace("_", "-"),
          str("sent to nobody" if message.link == "none" else message.link), units.integer(message.count),
          units.size(message.bytes), units.duration(message.exposed_s))
         for message in characterisation.messages
@@ -251,11 +299,14 @@ def moved_sheet(characterisation: Characterisation) -> Sheet:
         step = whole / moved_bytes.steps if moved_bytes.steps else None
         least = characterisation.bytes * (ranks if moved_bytes.tool == "perf" else 1)
         ratio = step / least if step is not None and moved_bytes.what == "memory" else None
-        lines.append((moved_bytes.tool, moved_bytes.what, units.size(whole), units.size(step),
+        lines.append((moved_bytes.tool, moved_bytes.what, units.integer(moved_bytes.operations), units.size(whole),
+                      units.size(step),
                       units.MISSING if ratio is None else f"{units.significant(ratio)} x"))  # fmt: skip
     counted = units.counted(int(ranks), "rank") if ranks.is_integer() else f"{ranks:.3g} ranks in the mean"
     return Sheet(
-        "Bytes that counters saw", ("tool", "what", "in all", "in a step", "of the least"), tuple(lines), 2,
+        "Bytes that counters saw", ("tool", "what", "operations", "in all", "in a step", "of the least"),
+        tuple(lines), 2,
         f"The least of what is counted: perf counts a node, here with {counted}; "
-        "the output of another tool is taken as that of one process.",
+        "the output of another tool is taken as that of one process. Operations are reads and writes. The readers of "
+        "all tools follow the documented formats and are untried: none of the tools was at hand.",
     )  # fmt: skip

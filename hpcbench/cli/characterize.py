@@ -6,8 +6,10 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
@@ -30,14 +32,19 @@ put both on one page. It works on a processor or any accelerator, on one rank or
   hpcbench characterize cosmoflow --preset laptop --data.root data/cosmoflow \\
       --storage $SCRATCH --out laptop.json
   mpiexec -n 4 hpcbench characterize cosmoflow --preset laptop --out four-ranks.json
-  hpcbench characterize --from four-ranks.json --page four-ranks.html --dlio four-ranks.yaml
+  hpcbench characterize --from four-ranks.json --page again.html --dlio four-ranks.yaml
 
 The file (--out) is JSON, described in docs/characterisation.md. --from reads one instead of
 measuring, to draw its page again, to export it, or to add the values of counters: --counters
 takes the output of perf stat -x, of Nsight Compute and rocprof (CSV), and of darshan-parser.
+Its readers follow the documented formats and are untried: none of these tools was at hand.
 """
-MOST_SECONDS = 24 * 3600.0
+DEFAULT_SECONDS, MOST_SECONDS = 60.0, 24 * 3600.0
 MOST_STEPS = 10**9
+MEASURING = ("preset", "config", "seconds", "storage", "counts_only")
+"""Options that say what is measured."""
+MEASURED = ("storage", "extra_p", "dlio")
+"""Options that need something measured."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,14 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: "
                         "APP-PRESET-characterisation.json; none with --from)")  # fmt: skip
     parser.add_argument("--page", type=Path, metavar="FILE", help="page to write (default: beside the file)")
-    parser.add_argument(
-        "--seconds", type=seconds, default=60.0, help="time for steps and kernels together (default: 60)"
-    )
+    parser.add_argument("--seconds", type=seconds, help="time for steps and kernels together (default: 60)")
     parser.add_argument("--storage", action="append", default=[], type=Path, metavar="DIR",
                         help="folder whose storage is probed; repeatable")  # fmt: skip
     parser.add_argument("--counts-only", action="store_true", help="count only, and measure nothing")
     parser.add_argument("--counters", action="append", default=[], type=Path, metavar="FILE",
-                        help="output of perf, ncu, rocprof or darshan-parser; repeatable")  # fmt: skip
+                        help="output of perf, ncu, rocprof or darshan-parser; repeatable (readers "
+                        "untried)")  # fmt: skip
     add_whole(parser, "--counted-steps", 1, MOST_STEPS, "optimizer steps that --counters cover")
     parser.add_argument("--machine-out", type=Path, metavar="FILE", help="write this machine's facts as a machine file")
     parser.add_argument("--hatchet", type=Path, metavar="FILE", help="write the kernels for Hatchet and Thicket (JSON)")
@@ -82,14 +88,15 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     """Measure here, or read a file; then write what was asked for."""
     check(args, overrides)
     if args.source is not None:
+        check_outputs(args)
         from hpcbench.characterisation.file import read_characterisation
 
         characterisation = read_characterisation(args.source)
         return deliver(args, with_counters(args, characterisation))
     application = find_application(args.app)
     config = resolve_arguments(application, args, overrides, "train")
-    out = args.out or Path(f"{application.name}-{config.preset}-characterisation.json")
-    check_new(out)
+    args.out = args.out or Path(f"{application.name}-{config.preset}-characterisation.json")
+    check_outputs(args)
     devices = config.parallel.devices
     from hpcbench.parallel.machine_limits import check_machine
 
@@ -98,7 +105,6 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
         from hpcbench.parallel.spawn import spawn
 
         return spawn(sys.argv[1:], devices, os.environ)
-    args.out = out
     return measure(args, config)
 
 
@@ -108,7 +114,7 @@ def measure(args: argparse.Namespace, config: RunConfig) -> int:
     from hpcbench.train.ranks import connect_ranks
     from staging.ranks.launch import detect
 
-    wanted = Wanted(args.seconds, tuple(args.storage), not args.counts_only)
+    wanted = Wanted(args.seconds or DEFAULT_SECONDS, tuple(args.storage), not args.counts_only)
     with connect_ranks(detect(os.environ), config) as ranks:
         characterisation = characterize(find_application(args.app), config, ranks, wanted)
         # All ranks end together: if the first cannot write, that is bad input for all.
@@ -117,26 +123,55 @@ def measure(args: argparse.Namespace, config: RunConfig) -> int:
 
 
 def check(args: argparse.Namespace, overrides: dict[str, str]) -> None:
-    """Raise ``InputError`` for options that do not go together, and for files that would be overwritten."""
+    """Raise ``InputError`` for options that do not go together, and for input that is not there."""
     if (args.app is None) == (args.source is None):
         raise InputError("name an application, or a characterisation to read with --from FILE, and not both")
-    if args.source is not None and overrides:
-        raise InputError(f"--{next(iter(overrides))} is for a measurement; leave it out when --from reads a file")
+    if args.source is not None:
+        for name in (*overrides, *(name for name in MEASURING if getattr(args, name))):
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} is for a measurement; leave it out when --from reads a file")
+    for name in MEASURED if args.counts_only else ():
+        if getattr(args, name):
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} needs a measurement, and --counts-only makes none; leave one of them out")
     if args.counted_steps is not None and not args.counters:
         raise InputError("--counted-steps says what --counters cover; give --counters FILE with it, or leave it out")
-    for path in (args.out, args.machine_out, args.hatchet, args.extra_p, args.dlio):
-        if path is not None:
-            check_new(path)
     for path in args.storage:
         if not path.is_dir():
             raise InputError(f"--storage {path} is no folder; name one that ranks may write to")
     read_counters(args)
 
 
-def check_new(path: Path) -> None:
-    """Raise ``InputError`` for a file that already exists."""
-    if path.exists() and "HPCBENCH_SPAWNED" not in os.environ:
-        raise InputError(f"{path} is there already; give another name, or remove it")
+def outputs(args: argparse.Namespace) -> dict[str, Path]:
+    """What is written, by its option; the page lies beside the file if ``--page`` does not name it."""
+    page = args.page or (args.out.with_suffix(".html") if args.out is not None and args.out.name else None)
+    every = {"--out": args.out, "--page": page, "--machine-out": args.machine_out, "--hatchet": args.hatchet,
+             "--extra-p": args.extra_p, "--dlio": args.dlio}  # fmt: skip
+    return {option: path for option, path in every.items() if path is not None}
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Raise ``InputError`` for outputs that exist already, that share a name, or that cannot be written."""
+    if "HPCBENCH_SPAWNED" in os.environ:
+        return  # the process that started this one has checked, and its first rank may have begun to write
+    options: dict[Path, str] = {}
+    for option, path in outputs(args).items():
+        check_new(option, path)
+        other = options.setdefault(path.resolve(), option)
+        if other != option:
+            raise InputError(f"{other} and {option} are both {path}; give each a name of its own")
+
+
+def check_new(option: str, path: Path) -> None:
+    """Raise ``InputError`` for a file that exists already, and for one that its folder cannot take."""
+    try:
+        if path.exists() or path.is_symlink():
+            what = "is a folder; give the name of a file" if path.is_dir() else "is there already; give another name"
+            raise InputError(f"{option} {path} {what}, or remove it")
+        with TemporaryFile(dir=next(folder for folder in path.absolute().parents if folder.exists())):
+            pass
+    except OSError as error:
+        raise InputError(f"{option} {path} cannot be written ({error.strerror}); give another {option}") from None
 
 
 def with_counters(args: argparse.Namespace, characterisation: Characterisation) -> Characterisation:
@@ -160,16 +195,14 @@ def deliver(args: argparse.Namespace, characterisation: Characterisation) -> int
     from hpcbench.characterisation.machine_file import write_machine
     from hpcbench.characterisation.page import as_text, write_characterisation_page
 
-    page = args.page or (args.out.with_suffix(".html") if args.out is not None else None)
+    command = shlex.join(["hpcbench", *sys.argv[1:]])
+    writers: dict[str, Callable[[Characterisation, Path], None]] = {
+        "--out": write_characterisation,
+        "--page": lambda written, path: write_characterisation_page(written, path, command),
+        "--machine-out": write_machine, "--hatchet": write_hatchet, "--extra-p": write_extra_p, "--dlio": write_dlio,
+    }  # fmt: skip
     print(as_text(characterisation))
-    if args.out is not None:
-        write_characterisation(characterisation, args.out)
-    if page is not None:
-        write_characterisation_page(characterisation, page, shlex.join(["hpcbench", *sys.argv[1:]]))
-    for path, write in ((args.machine_out, write_machine), (args.hatchet, write_hatchet),
-                        (args.extra_p, write_extra_p), (args.dlio, write_dlio)):  # fmt: skip
-        if path is not None:
-            write(characterisation, path)
-    written = [args.out, page, args.machine_out, args.hatchet, args.extra_p, args.dlio]
-    print("\n" + "\n".join(f"Written: {path}" for path in written if path is not None))
+    for option, path in outputs(args).items():
+        writers[option](characterisation, path)
+    print("\n" + "\n".join(f"Written: {path}" for path in outputs(args).values()))
     return 0

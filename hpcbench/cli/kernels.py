@@ -18,15 +18,15 @@ HELP = "time an application's operations at their shapes, against the roofs"
 DESCRIPTION = """\
 Time every operation of a training step alone, at the shapes, types and layouts that the
 application uses: convolutions, matrix products, batch norms, pooling, reductions, copies, and
-on several ranks its messages. Each is shown beside the least time that this machine's roofs
-allow, and the list begins with the operations that lose most time in a step.
+on several ranks its messages (--kind message). Each is shown beside the least time that this
+machine's roofs allow, and the list begins with what loses most time in a step.
 
   hpcbench kernels cosmoflow --preset smoke
   hpcbench kernels deepcam --preset smoke --kind convolution --top 40
   mpiexec -n 2 hpcbench kernels cosmoflow --preset laptop --seconds 30
 
-`roof` says what bounds an operation: compute, memory, or the cost of a launch. `hpcbench
-characterize` writes the same numbers into its file.
+`roof` says what bounds an operation: compute, memory, the cost of a launch, or the network.
+`hpcbench characterize` writes the same numbers into its file.
 """
 MOST_KERNELS = 10**6
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
     )
     parser.add_argument("--seconds", type=seconds, default=30.0, help="time for all kernels together (default: 30)")
-    parser.add_argument("--kind", help="show only kernels of one kind, such as convolution or 'batch norm'")
+    parser.add_argument("--kind", help="show only one kind, such as convolution, 'batch norm' or message")
     add_whole(parser, "--top", 1, MOST_KERNELS, "how many kernels to show (default: 30)", default=30)
 
 
@@ -71,8 +71,8 @@ def check(args: argparse.Namespace) -> None:
     """Raise ``InputError`` for a ``--kind`` that does not exist."""
     from typing import get_args
 
-    from hpcbench.characterisation.model import Kind
+    from hpcbench.characterisation.model import MESSAGE, Kind
 
-    kinds = list(get_args(Kind))
+    kinds = [*get_args(Kind), MESSAGE]
     if args.kind is not None and args.kind not in kinds:
         raise InputError(f"--kind ({args.kind}) is no kind of operation; {suggest(args.kind, kinds)}")

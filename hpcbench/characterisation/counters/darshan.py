@@ -7,6 +7,7 @@ others do their work through it.
 
 from __future__ import annotations
 
+from hpcbench.characterisation.counters.output_values import number_of
 from hpcbench.characterisation.model import MovedBytes
 
 HEAD = "# darshan log version:"
@@ -27,7 +28,8 @@ def read(text: str) -> list[MovedBytes]:
             counter, value, mount = fields[3], fields[4], fields[6]
             if counter in ("POSIX_BYTES_READ", "POSIX_BYTES_WRITTEN", "POSIX_READS", "POSIX_WRITES"):
                 mount_sums = sums.setdefault(mount, {})
-                mount_sums[counter] = mount_sums.get(counter, 0) + max(0, int(value))
+                counted = max(0, round(number_of(value, f"darshan's {counter}")))
+                mount_sums[counter] = mount_sums.get(counter, 0) + counted
     if not sums:
         raise ValueError("darshan's log has no records of the module POSIX; was the program instrumented?")
     return [

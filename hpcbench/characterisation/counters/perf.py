@@ -7,6 +7,7 @@ MiB as ``uncore_imc/cas_count_read/`` and ``.../cas_count_write/``, for all proc
 
 from __future__ import annotations
 
+from hpcbench.characterisation.counters.output_values import number_of
 from hpcbench.characterisation.model import MovedBytes
 
 UNITS = {"MiB": 2**20, "KiB": 2**10, "GiB": 2**30, "Bytes": 1, "bytes": 1}
@@ -31,7 +32,7 @@ def read(text: str) -> list[MovedBytes]:
             raise ValueError(f"perf says {fields[0]} of {fields[2]}; it needs -a, and the right to count (root)")
         if fields[1] not in UNITS:
             raise ValueError(f"perf gives {fields[2]} in '{fields[1]}', where {', '.join(UNITS)} are known")
-        sums[direction] += float(fields[0]) * UNITS[fields[1]]
+        sums[direction] += number_of(fields[0], f"perf's {fields[2]}") * UNITS[fields[1]]
         seen.add(direction)
     missing = [EVENTS[name] for name in EVENTS if name not in seen]
     if missing:

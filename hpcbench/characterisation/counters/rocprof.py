@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 
+from hpcbench.characterisation.counters.output_values import number_of, whole_rows
 from hpcbench.characterisation.model import MovedBytes
 
 COLUMNS = ("FETCH_SIZE", "WRITE_SIZE")
@@ -21,13 +22,13 @@ def is_output(text: str) -> bool:
 
 
 def read(text: str) -> list[MovedBytes]:
-    """The sum over kernels. Raises ``ValueError`` where a column is missing."""
-    rows = csv.DictReader(text.splitlines())
+    """The sum over kernels. Raises ``ValueError`` or ``csv.Error`` where a column is missing, and for cut rows."""
+    rows = csv.DictReader(text.splitlines(), strict=True)
     missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
     if missing:
         raise ValueError(f"rocprof did not count {missing[0]}; its input needs 'pmc: {' '.join(COLUMNS)}'")
     sums = [0.0, 0.0]
-    for row in rows:
+    for row in whole_rows(rows, "rocprof"):
         for number, name in enumerate(COLUMNS):
-            sums[number] += float(row[name]) * KILOBYTE
+            sums[number] += number_of(row[name], f"rocprof's {name}") * KILOBYTE
     return [MovedBytes("rocprof", "memory", sums[0], sums[1])]

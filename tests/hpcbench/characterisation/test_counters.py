@@ -85,12 +85,57 @@ def test_darshan_by_mount_point(tmp_path: Path) -> None:
         (ROCPROF.replace("WRITE_SIZE", "SQ_WAVES"), "rocprof did not count WRITE_SIZE"),
         (DARSHAN.replace("POSIX\t", "H5D\t"), "darshan's log has no records of the module POSIX"),
         ("hello\n", "is no output of perf stat -x, of ncu --csv, rocprof or darshan-parser"),
+        (PERF.replace("1024.50", "nan"), "perf's read_bytes (nan) must be a finite number"),
+        (PERF.replace("512.00", "-512.00"), "perf's written_bytes (-536870912.0) must be at least 0"),
+        (PERF.replace("512.00", "many"), "perf's uncore_imc_0/cas_count_write/ (many) must be a number"),
+        (NCU.replace("1,536.25", "1e400"), "ncu's read_bytes (inf) must be a finite number"),
+        (NCU.replace("250.00", "n/a"), "ncu's dram__bytes_read.sum (n/a) must be a number"),
+        (NCU.replace("implicit_gemm", "g" * 131_073), "is no table in CSV (field larger than field limit (131072))"),
+        (ROCPROF.replace("2048.0000000000", "abc"), "rocprof's FETCH_SIZE (abc) must be a number"),
+        (DARSHAN.replace("\t3000\t", "\tzz\t"), "darshan's POSIX_BYTES_READ (zz) must be a number"),
     ],
 )
 def test_output_without_the_counters_is_refused(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         read(tmp_path, text)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("text", [PERF, NCU, ROCPROF, DARSHAN])
+def test_output_that_was_cut_in_a_line_is_refused(text: str, tmp_path: Path) -> None:
+    """Each number of its last line could be cut without a trace."""
+    for left_out in (1, 3, 9, 14):
+        with pytest.raises(InputError, match="ends within a line, so the output was cut; give all of it"):
+            read(tmp_path, text[:-left_out])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\n".join(NCU.splitlines()[:-1]), "ncu's output has 2 of dram__bytes_read.sum and 1 of dram__bytes_write.sum"),
+        (NCU.replace(',"Kbyte","250.00"', ""), "row 4 of ncu's table has not one value for each of 15 columns"),
+        (
+            ROCPROF.replace(",1.0000000000,0.5000000000", ""),
+            "row 3 of rocprof's table has not one value for each of 18",
+        ),
+        (ROCPROF.replace("0.5000000000", "0.5,7"), "row 3 of rocprof's table has not one value for each of 18 columns"),
+    ],
+)
+def test_rows_that_were_cut_are_refused(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        read(tmp_path, text.rstrip("\n") + "\n")
+    assert said in str(error.value)
+
+
+def test_lines_of_nsight_compute_between_rows_are_no_rows(tmp_path: Path) -> None:
+    lines = NCU.splitlines(keepends=True)
+    assert read(tmp_path, "".join([*lines[:5], "==WARNING== a note\n", *lines[5:]])) == read(tmp_path, NCU)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "output").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="is no text; give the output of perf stat"):
+        read_moved(tmp_path / "output")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

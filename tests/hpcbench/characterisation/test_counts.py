@@ -9,6 +9,7 @@ import pytest
 
 from hpcbench.application import find_application
 from hpcbench.characterisation.counts import Counted, count_step
+from hpcbench.characterisation.message_counts import Links
 from hpcbench.characterisation.model import PRODUCTS, total
 from hpcbench.config.resolve import resolve
 from hpcbench.parallel.mesh_shape import MeshShape
@@ -74,7 +75,7 @@ def test_the_update_reads_and_writes_parameters_gradients_and_moments() -> None:
 def test_samples_that_ranks_share_have_halos() -> None:
     found = find_application("cosmoflow")
     config = resolve(found, "smoke", overrides={"train.precision": "32-true", "parallel.spatial": "2"})
-    halo = next(each for each in count_step(found, config, MeshShape(1, (2,)), "within a node").messages
+    halo = next(each for each in count_step(found, config, MeshShape(1, (2,)), Links("within a node")).messages
                 if each.kind == "halo")  # fmt: skip
     # 3 layers of 16^3, 8^3 and 4^3 with 4, 8 and 16 channels send a face of the input forward; the last two one of
     # the gradient back, of 16 and 32 channels.

@@ -82,7 +82,7 @@ def test_what_dlio_cannot_have(change: dict[str, Any], said: str, tmp_path: Path
 
 
 def needs(package: str) -> pytest.MarkDecorator:
-    reason = f"needs {package}, which pins old numpy and pandas: install it in an environment of its own, with hpcbench"
+    reason = f"needs {package}, which pins old numpy and pandas: nox -s exchange has an environment of its own"
     return pytest.mark.skipif(find_spec(package) is None, reason=reason)
 
 

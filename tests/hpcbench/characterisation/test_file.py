@@ -34,6 +34,17 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"host": 3}, "host must hold keys and values, not 3"),
     ({"roofs": [{"resource": "luck", "name": "", "value": 1, "unit": "s", "how": ""}]},
      "roofs[0].resource (luck) must be one of compute, memory"),
+    ({"local_batch": 0}, "local_batch (0) must be at least 1"),
+    ({"local_batch": -4}, "local_batch (-4) must be at least 1"),
+    ({"accumulation": 0}, "accumulation (0) must be at least 1"),
+    ({"parameters": 0}, "parameters (0) must be at least 1"),
+    ({"parameters": 10**400}, "parameters (a number of more than 60 digits) must be at most"),
+    ({"useful_flop": -1.0}, "useful_flop (-1.0) must be at least 0"),
+    ({"kernels": []}, "kernels must not be empty"),
+    ({"profile": {"copy": -1.0}}, "profile[copy] (-1.0) must be at least 0"),
+    ({"configuration": {"parallel": 5}}, "configuration.parallel (5) must hold keys and values"),
+    ({"configuration": {"parallel": {"spatial": "zzz"}}}, "configuration.parallel.spatial (zzz) must be a number of"),
+    ({"configuration": {"parallel": {"spatial": "2"}}}, "configuration.parallel.spatial (2) splits a sample over 2"),
 ]  # fmt: skip
 
 
@@ -46,6 +57,73 @@ def test_anything_else_is_refused(change: dict[str, Any], said: str, tmp_path: P
         read_characterisation(path)
     assert said in str(error.value)
     assert str(error.value).startswith(str(path))
+
+
+BROKEN_WITHIN: list[tuple[str, int, str, object, str]] = [
+    ("roofs", 0, "value", 0.0, "roofs[0].value (0.0) must be above 0"),
+    ("roofs", 1, "value", -1e9, "roofs[1].value (-1000000000.0) must be above 0"),
+    ("roofs", 0, "value", float("nan"), "roofs[0].value (nan) must be a number"),
+    ("curves", 0, "bytes_per_s", 0.0, "curves[0].bytes_per_s (0.0) must be above 0"),
+    ("steps", 0, "median_s", 0.0, "steps[0].median_s (0.0) must be above 0"),
+    ("steps", 1, "ranks", 0, "steps[1].ranks (0) must be at least 1"),
+    ("steps", 1, "rank_s", [1.0], "steps[1].rank_s has 1 values where steps[1].ranks is 2; give one for each rank"),
+    ("steps", 0, "flop_per_s", [], "steps[0].flop_per_s has 0 values where steps[0].ranks is 1"),
+    ("kernels", 0, "count", 0, "kernels[0].count (0) must be at least 1"),
+    ("kernels", 0, "flop", 1e308, "kernels[0].flop (1e+308) must be at most 1e+30"),
+    ("kernels", 0, "alone_s", -1.0, "kernels[0].alone_s (-1.0) must be at least 0"),
+    ("messages", 0, "bytes", -1, "messages[0].bytes (-1) must be at least 0"),
+]
+
+
+@pytest.mark.parametrize(("part", "number", "field", "value", "said"), BROKEN_WITHIN)
+def test_numbers_that_nothing_measures_are_refused(
+    part: str, number: int, field: str, value: object, said: str, tmp_path: Path
+) -> None:
+    values = json.loads(written(tmp_path).read_text())
+    values[part][number][field] = value
+    with pytest.raises(InputError) as error:
+        read_characterisation(rewritten(tmp_path, values))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value", "said"),
+    [
+        ("host", "nodes", 0, "host.nodes (0) must be at least 1"),
+        ("input", "train_samples", -5, "input.train_samples (-5) must be at least 1"),
+        ("input", "stored_bytes", 0.0, "input.stored_bytes (0.0) must be above 0"),
+        ("footprint", "written", -1, "footprint.written (-1) must be at least 0"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(part: str, field: str, value: object, said: str, tmp_path: Path) -> None:
+    values = json.loads(written(tmp_path).read_text())
+    values[part][field] = value
+    with pytest.raises(InputError) as error:
+        read_characterisation(rewritten(tmp_path, values))
+    assert said in str(error.value)
+
+
+def written(folder: Path) -> Path:
+    """The file of what was made by hand."""
+    write_characterisation(made(), folder / "made.json")
+    return folder / "made.json"
+
+
+def rewritten(folder: Path, values: dict[str, Any]) -> Path:
+    """The file with other values."""
+    (folder / "made.json").write_text(json.dumps(values))
+    return folder / "made.json"
+
+
+def test_files_without_what_was_added_later_are_read(tmp_path: Path) -> None:
+    values = json.loads(written(tmp_path).read_text())
+    del values["longest"], values["messages"][0]["alone_s"]
+    assert read_characterisation(rewritten(tmp_path, values)) == made()
+
+
+def test_a_folder_is_no_characterisation(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder; give the file that `hpcbench characterize --out FILE` wrote"):
+        read_characterisation(tmp_path)
 
 
 @pytest.mark.parametrize(

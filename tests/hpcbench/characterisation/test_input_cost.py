@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from hpcbench.application import find_application
+from hpcbench.characterisation import input_cost
 from hpcbench.characterisation.input_cost import describe_input, io_counts
 from hpcbench.config.resolve import resolve
+from hpcbench.planning.dataset_size import DatasetSize
 from staging.errors import InputError
 
 CPU = torch.device("cpu")
@@ -41,6 +43,14 @@ def test_without_a_dataset_the_form_says_the_bytes() -> None:
     assert found.stored_bytes == 2_830_000
     assert (found.train_samples, found.validation_samples) == (524_288, 65_536)
     assert (found.files, found.reading) == (None, None)
+
+
+def test_a_dataset_of_nothing_has_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    application = find_application("cosmoflow")
+    for size, stored in ((DatasetSize(0, 0, 0, 0, "files"), 2_830_000), (DatasetSize(8, 0, 0, 0, "files"), None)):
+        monkeypatch.setattr(input_cost, "dataset_size", lambda *given, size=size: size)
+        found = describe_input(application, resolve(application, "mlperf"), CPU, 1.0, read=False)
+        assert (found.train_samples, found.stored_bytes) == (size.train_samples or None, stored)
 
 
 def test_a_dataset_that_is_not_there() -> None:

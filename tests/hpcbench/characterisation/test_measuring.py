@@ -102,7 +102,7 @@ def test_exposed_seconds_are_those_of_each_step_that_was_made(monkeypatch: pytes
         return lambda: transfer_s.update(gradients=transfer_s["gradients"] + 0.5)
 
     monkeypatch.setattr(steps, "full_step", full_step)
-    monkeypatch.setattr(steps, "profiled", lambda step, device: {})
+    monkeypatch.setattr(steps, "profiled", lambda step, device: ({}, ()))
     monkeypatch.setattr(steps, "optimizer_seconds", lambda step: 0.0)
     measured = steps.measure_steps(application, config, ranks, MeshShape(1), 1.0, None, 0.0, lambda said: None)
     assert measured.exposed_s["gradients"] == 0.5

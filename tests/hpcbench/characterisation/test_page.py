@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.characterisation.model import Host, MovedBytes, StepTimes
+from hpcbench.characterisation.model import Curve, CurvePoint, Host, MovedBytes, ProfiledOperation, StepTimes
 from hpcbench.characterisation.page import as_text, kernels_text, tiles, verdict, write_characterisation_page
+from hpcbench.characterisation.plots import figures
 from hpcbench.characterisation.tables import moved_sheet, rank_sheet, short_name
 from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, made
 
@@ -57,7 +58,7 @@ def test_perf_counts_all_ranks_of_a_node_and_other_tools_one_process(
     """A rank's step moves 33 MB at least; the counters saw 264 MB in a step."""
     host = Host("node-1", "cpu", "A processor", nodes, ranks, 1, 16 << 30)
     sheet = moved_sheet(made(host=host, moved=(MovedBytes(tool, "memory", 2.64e9, None, steps=10),)))
-    assert sheet.lines[0][4] == ratio
+    assert sheet.lines[0][5] == ratio
     assert "perf counts a node" in sheet.note
 
 
@@ -68,6 +69,17 @@ def test_counts_alone_claim_nothing_of_a_machine() -> None:
     assert "What a step asks of each part" not in text
     assert "Kernels by least bytes" in as_text(replace(found, kernels=tuple(
         replace(kernel, alone_s=None) for kernel in found.kernels)))  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("without", [{"flop": 0.0}, {"read_bytes": 0.0, "written_bytes": 0.0},
+                                     {"flop": 0.0, "read_bytes": 0.0, "written_bytes": 0.0}])  # fmt: skip
+def test_kernels_without_operations_or_bytes_have_a_page(without: dict[str, float]) -> None:
+    found = made(kernels=tuple(replace(kernel, **without) for kernel in made().kernels), messages=())
+    assert "needs most time" in verdict(found)
+    assert [tile["label"] for tile in tiles(found)] == ["Operations", "Least bytes", "Activations", "Samples"]
+    assert "least_times" in [figure.name for figure in figures(found)]
+    assert as_text(found)
 
 
 def test_names_of_kernels_are_short() -> None:
@@ -82,6 +94,46 @@ def test_kernels_of_one_kind() -> None:
     assert "convolution" in text
     assert "relu_" not in text
     assert "all-reduce" in text
+
+
+def test_messages_are_ranked_with_kernels_and_on_their_own() -> None:
+    link = Curve("exchange", 2, 1, "within a node", (CurvePoint(1000, 5.5e-6),), 5e-6, 2e9)
+    sums = replace(made().messages[0], alone_s=0.01)
+    found = made(messages=(sums,), curves=(*made().curves, link))
+
+    def rows(kind: str | None) -> list[str]:
+        lines = kernels_text(found, kind, 5).splitlines()
+        start = next(number for number, line in enumerate(lines) if line.startswith("operation"))
+        return lines[start + 2 : lines.index("At least and alone are of one execution, lost is of all in a step.")]
+
+    assert [row.split()[0] for row in rows(None)] == ["convolution", "all-reduce", "sgd", "relu_"]
+    assert [row.split()[0] for row in rows("convolution")] == ["convolution"]
+    (row,) = rows("message")
+    # A sum of 2 MB of 1.005 ms at least takes 10 ms, twice in a step.
+    assert row.split() == ["all-reduce", "gradients,", "1.91", "MiB,", "within", "a", "node", "2", "network", "1.01",
+                           "ms", "10.0", "ms", "10.1", "%", "18.0", "ms"]  # fmt: skip
+    assert max(map(len, kernels_text(found, None, 5).splitlines())) <= 100
+    assert "Kernels and messages by the time that they lose" in as_text(found)
+
+
+def test_the_longest_operations_of_the_profile() -> None:
+    name = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>"
+    longest = (ProfiledOperation("aten::convolution", "convolution", 0.55, 2), ProfiledOperation(name, "copy", 0.1, 7))
+    lines = as_text(made(longest=longest)).splitlines()
+    row = next(line for line in lines if line.startswith("aten::convolution"))
+    assert row.split() == ["aten::convolution", "convolution", "2.00", "550", "ms", "50.0", "%"]
+    assert any(line.startswith("void cudnn::ops::nchwToNhwcKernel<float, ...") for line in lines)
+    assert max(map(len, lines)) <= 100
+    assert "Longest operations" not in as_text(made())
+
+
+def test_operations_of_an_epoch_and_of_a_log_are_shown() -> None:
+    text = as_text(made(moved=(MovedBytes("darshan", "/lustre", 3500, 0, operations=4_321),)))
+    # 12 calls of a sample, 128 samples
+    assert next(line for line in text.splitlines() if line.startswith("read calls of an epoch")).split()[-1] == "1,536"
+    row = next(line for line in text.splitlines() if line.startswith("darshan"))
+    assert row.split()[:3] == ["darshan", "/lustre", "4,321"]
+    assert "untried: none of the tools was at hand" in " ".join(text.split())
 
 
 @pytest.mark.slow

@@ -6,9 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from hpcbench.characterisation.roofline import bound_of, bounds, limited_by, lost_s, ranked
+from hpcbench.characterisation.model import Curve, CurvePoint, Message
+from hpcbench.characterisation.roofline import (
+    bound_of,
+    bounds,
+    limited_by,
+    lost_s,
+    message_bound_s,
+    message_lost_s,
+    ranked,
+)
 from hpcbench.characterisation.tables import touches
 from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, UPDATE, made
+
+LINK = Curve("exchange", 2, 1, "within a node", (CurvePoint(1000, 5.5e-6),), 5e-6, 2e9)
 
 
 def test_each_part_of_a_step() -> None:
@@ -21,6 +32,13 @@ def test_each_part_of_a_step() -> None:
     # The step takes 1.25 s.
     assert found["compute"].attained == pytest.approx(4.8e9)
     assert found["compute"].utilisation == pytest.approx(0.24)
+
+
+def test_a_gather_is_half_a_sum() -> None:
+    sums, gather = (Message("sharding", name, "within a node", 2, 4_000_000) for name in ("all_reduce", "all_gather"))  # type: ignore[arg-type]
+    found = [(bound.roof, bound.bound_s) for bound in bounds(made(messages=(sums, gather))) if bound.part == "network"]
+    assert found == [("sharding all-reduce, within a node", pytest.approx(0.00402)),
+                     ("sharding all-gather, within a node", pytest.approx(0.00202))]  # fmt: skip
 
 
 def test_without_steps_nothing_is_attained() -> None:
@@ -45,6 +63,29 @@ def test_kernels_by_the_time_that_they_lose() -> None:
     assert lost_s(replace(RELU, alone_s=0.001), found) == 0.0  # in a cache
     assert lost_s(replace(RELU, alone_s=None), found) is None
     assert [each.operation for each in ranked(found)] == ["convolution", "sgd", "relu_"]
+    sums, halos = found.messages[0], Message("halo", "exchange", "within a node", 4, 400_000, alone_s=1e-4)
+    slow = replace(found, messages=(replace(sums, alone_s=0.01), halos), curves=(*found.curves, LINK))
+    # Twice 10 ms, less 2 MB once around two ranks at 2 GB/s and 5 us each; four times 100 us, less 50 us and 5 us each.
+    assert message_lost_s(slow.messages[0], slow) == pytest.approx(2 * (0.01 - 0.001005))
+    assert message_lost_s(halos, slow) == pytest.approx(4 * (100e-6 - 55e-6))
+    assert message_lost_s(replace(halos, alone_s=1e-6), slow) == 0.0
+    assert [each.operation for each in ranked(slow)] == ["convolution", "all_reduce", "sgd", "relu_", "exchange"]
+    # Without the exchange, what the sum shows of the link: 1 GB/s, 10 us.
+    assert message_bound_s(sums, found) == pytest.approx(0.00201)
+    assert message_bound_s(sums, made(curves=())) is None
+    assert message_lost_s(sums, slow) is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "ranks", "passes"),
+    [("all_reduce", 2, 1.0), ("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("reduce_scatter", 4, 0.75),
+     ("exchange", 8, 1.0)],
+)  # fmt: skip
+def test_bytes_of_a_message_go_around_a_ring(operation: str, ranks: int, passes: float) -> None:
+    message = Message("sharding", operation, "within a node", 3, 6_000_000)  # type: ignore[arg-type]
+    slower = replace(LINK, link="between nodes", ranks=99, bytes_per_s=1.0)
+    found = made(curves=(replace(LINK, ranks=ranks), slower))
+    assert message_bound_s(message, found) == pytest.approx(5e-6 + passes * 2e6 / 2e9)
 
 
 def test_how_often_activations_are_touched() -> None:

@@ -45,6 +45,8 @@ def test_measured_on_one_rank(capsys: pytest.CaptureFixture[str]) -> None:
     assert found.roof("compute", "float32") is not None
     assert [kernel.operation for kernel in found.kernels if kernel.alone_s is None] == []
     assert found.profile["convolution"] > 0
+    assert found.longest[0].kind in found.profile
+    assert 0 < sum(each.seconds for each in found.longest) <= sum(found.profile.values())
     assert found.footprint.measured_peak is not None
     assert Path("m.yaml").exists()
 
@@ -69,8 +71,29 @@ REFUSED = [
     (["--from", "none.json"], "none.json cannot be read"),
     (["cosmoflow", "--counted-steps", "3"], "--counted-steps says what --counters cover"),
     (["cosmoflow", "--counters", "perf.csv", "--counted-steps", "0"], "--counted-steps (0) must be at least 1"),
-    (["cosmoflow", "--out", "made.json"], "made.json is there already; give another name, or remove it"),
-    (["cosmoflow", "--machine-out", "made.json"], "made.json is there already"),
+    (["cosmoflow", "--out", "made.json"], "--out made.json is there already; give another name, or remove it"),
+    (["cosmoflow", "--out", "new.json", "--page", "made.json"], "--page made.json is there already"),
+    (["cosmoflow", "--out", "perf.json"], "--page perf.html is there already; give another name, or remove it"),
+    (["cosmoflow", "--out", "."], "--out . is a folder; give the name of a file"),
+    (["cosmoflow", "--out", "a.html"], "--out and --page are both a.html; give each a name of its own"),
+    (["cosmoflow", "--hatchet", "a", "--extra-p", "./a"], "--hatchet and --extra-p are both a; give each a name of"),
+    (
+        ["cosmoflow", "--page", "perf.csv/page.html"],
+        "--page perf.csv/page.html cannot be written (Not a directory); give another --page",
+    ),
+    (["cosmoflow", "--dlio", "perf.csv/a"], "--dlio perf.csv/a cannot be written (Not a directory); give another"),
+    (["--from", "made.json", "--page", "made.json"], "--page made.json is there already"),
+    (["--from", "made.json", "--counts-only"], "--counts-only is for a measurement; leave it out when --from reads"),
+    (["--from", "made.json", "--preset", "smoke"], "--preset is for a measurement"),
+    (["--from", "made.json", "--seconds", "3"], "--seconds is for a measurement"),
+    (["--from", "made.json", "--storage", "."], "--storage is for a measurement"),
+    (["--from", "made.json", "--config", "perf.csv"], "--config is for a measurement"),
+    (["--from", "."], ". is a folder; give the file that `hpcbench characterize --out FILE` wrote"),
+    (["--from", "empty.json"], "empty.json: kernels must not be empty"),
+    (["cosmoflow", "--counts-only", "--storage", "."], "--storage needs a measurement, and --counts-only makes none"),
+    (["cosmoflow", "--counts-only", "--extra-p", "a"], "--extra-p needs a measurement, and --counts-only makes none"),
+    (["cosmoflow", "--counters", "bytes"], "--counters bytes is no text"),
+    (["cosmoflow", "--machine-out", "made.json"], "--machine-out made.json is there already"),
     (["cosmoflow", "--storage", "nowhere"], "--storage nowhere is no folder"),
     (["cosmoflow", "--counters", "made.json"], "is no output of perf stat"),
     (["cosmoflow", "--seconds", "0"], "must be a number of seconds above 0"),
@@ -87,12 +110,16 @@ REFUSED = [
 )
 def test_bad_input_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     write_characterisation(made(), Path("made.json"))
+    write_characterisation(made(kernels=()), Path("empty.json"))
     Path("perf.csv").write_text(PERF)
+    Path("perf.html").write_text("a page")
+    Path("bytes").write_bytes(b"\xff\x00")
     before = {path: path.stat().st_mtime_ns for path in Path().iterdir()}
     assert main(["characterize", *words]) == 2
-    error = capsys.readouterr().err
+    out, error = capsys.readouterr()
     assert said in error
     assert error.count("\n") == 1
+    assert out == ""
     assert {path: path.stat().st_mtime_ns for path in Path().iterdir()} == before
 
 
@@ -124,6 +151,31 @@ def test_kernels_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+def test_the_optimizer_is_timed_as_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--seconds", "0.1", "--kind", "optimizer", "--parallel.threads", "1", "--train.precision", "32-true"]
+    assert main(["kernels", "cosmoflow", *words]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("adamw"))
+    # AdamW reads and writes 28 bytes of each of 59,612 parameters, alone in some time.
+    assert row.split()[1:4] == ["59612", "1", "memory"]
+    assert [word for word in row.split()[4:] if word in ("ms", "%")] == ["ms", "ms", "%", "ms"]
+
+
+@pytest.mark.slow
+def test_messages_of_two_ranks_are_timed_and_ranked() -> None:
+    command = [sys.executable, "-m", "hpcbench", "kernels", "cosmoflow", "--seconds", "0.1", "--kind", "message",
+               "--parallel.devices", "2", "--parallel.threads", "1", "--train.precision", "32-true"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    start = next(number for number, line in enumerate(lines) if line.startswith("operation"))
+    (row,) = lines[start + 2 : lines.index("At least and alone are of one execution, lost is of all in a step.")]
+    assert row.startswith("all-reduce  gradients, 233 KiB, within")
+    assert " network " in row
+    assert [word for word in row.split() if word in ("ms", "%")] == ["ms", "ms", "%", "ms"]
+
+
+@pytest.mark.slow
 def test_two_ranks_have_curves_and_growth(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hpcbench", *SMOKE, "--seconds", "1", "--parallel.devices", "2",
                "--parallel.threads", "1", "--out", "two.json", "--train.precision", "32-true"]  # fmt: skip
@@ -137,6 +189,10 @@ def test_two_ranks_have_curves_and_growth(tmp_path: Path) -> None:
     }  # fmt: skip
     (gradients,) = found.messages
     assert gradients.exposed_s is not None
+    assert gradients.alone_s is not None
+    assert gradients.alone_s > 0
+    # One of its size is among the points of the sums.
+    assert gradients.bytes // gradients.count in [point.bytes for point in found.curves[0].points]
 
 
 @pytest.mark.slow

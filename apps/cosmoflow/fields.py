@@ -116,7 +116,7 @@ def power_spectra(fields: Tensor) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=1)
 def shells_of_modes(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Of each mode of an ``rfftn`` grid, flattened: its shell, and how many modes of the whole cube it stands for.
+    """The shell of each mode of an ``rfftn`` grid, flattened, and how many modes of the whole cube it stands for.
 
     Modes in the corners of the cube, beyond the last shell, are in shell ``size // 2 + 1``.
     """

@@ -64,6 +64,7 @@ def figures(folder: Path) -> list[Figure]:
 def predictions(columns: dict[str, Array]) -> Figure:
     """Plot the four predicted parameters against the true; ``columns``: ``predicted_*`` and ``true_*``, (samples,)."""
     figure = style.canvas(2.75)
+    better = 0
     for axes, name in zip(figure.subplots(1, 4, sharex=True, sharey=True), PARAMETERS, strict=True):
         true, predicted = columns[f"true_{name}"], columns[f"predicted_{name}"]
         size = float(np.clip(900 / len(true), 2, 14))
@@ -71,6 +72,7 @@ def predictions(columns: dict[str, Array]) -> Figure:
         axes.axhline(0, color=style.MUTED, linewidth=0.9, linestyle="--", zorder=2)
         axes.scatter(true, predicted, s=size, color=style.BLUE, alpha=0.55, linewidths=0, zorder=3, rasterized=True)
         error, by_mean = np.abs(predicted - true).mean(), np.abs(true - true.mean()).mean()
+        better += bool(error < by_mean)
         axes.set_title(SYMBOLS[name], fontsize=12, pad=17)
         numbers = f"MAE {units.significant(error)}   (mean {units.significant(by_mean)})"
         axes.annotate(numbers, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=8, color=style.MUTED)
@@ -83,7 +85,8 @@ def predictions(columns: dict[str, Array]) -> Figure:
         "on the diagonal; one that has learned nothing lies on the dashed line. In brackets: the error of predicting "
         "the mean of these samples."
     )
-    return Figure("predictions", "Predicted against true parameters", caption, figure)
+    finding = f"The error is below that of predicting the mean for {better} of {len(PARAMETERS)} parameters"
+    return Figure("predictions", "Predicted against true parameters", caption, figure, finding)
 
 
 @style.styled

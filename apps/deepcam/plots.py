@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -173,4 +174,14 @@ def class_overlap(run: Run) -> Figure | None:
     axes.grid(visible=False, axis="x")
     figure.legend(loc="outside upper left", ncols=len(series))
     caption = "Intersection over union of each class over the validation set; 1 is perfect."
-    return Figure("overlap", "Overlap of each class", caption, figure)
+    return Figure("overlap", "Overlap of each class", caption, figure, overlap_finding(run, shown))
+
+
+def overlap_finding(run: Run, classes: Sequence[str]) -> str:
+    """For how many classes the network's IoU is above that of every baseline; empty without baselines."""
+    known = [[values[f"iou_{name}"] for values in run.summary.baselines.values() if f"iou_{name}" in values]
+             for name in classes]  # fmt: skip
+    if not all(known):
+        return ""
+    above = sum(run.summary.metrics[f"iou_{name}"] > max(scores) for name, scores in zip(classes, known, strict=True))
+    return f"The network's IoU is above that of every baseline for {above} of {len(classes)} classes"

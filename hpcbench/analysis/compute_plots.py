@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 
 from hpcbench.analysis.compute_rows import ComputeRow, family
 from hpcbench.analysis.entry_runs import EntryRuns
+from hpcbench.analysis.figure_findings import compute_finding
 from hpcbench.analysis.machine_names import accelerator_kind
 from hpcbench.analysis.plot_parts import (
     log_axis,
@@ -20,6 +21,7 @@ from hpcbench.results import style
 from hpcbench.results.plots import Figure
 
 MOST_PANELS = 3
+RATE = "samples/s each"
 COLORS = (*style.SERIES, style.YELLOW, style.MUTED, style.FAINT)
 
 
@@ -41,20 +43,21 @@ def compute(rows: Sequence[ComputeRow], entries: Mapping[tuple[str, str], EntryR
         column = [line[place] for line in panels]
         column[0].set_title(application_name(application))
         draw(column[0], members, "local_batch", "rate", colors)
-        powers_of_two(column[0], [row.local_batch or 1 for row in members], "samples per accelerator and step", 7)
-        log_axis(column[0], "y", "samples/s per accelerator")
+        powers_of_two(column[0], [row.local_batch or 1 for row in members], "samples per accelerator", 7)
+        log_axis(column[0], "y", RATE)
         for axes, name in ((column[1], "rate"), (column[-1], "of_peak"))[: lines - 1]:
             draw(axes, members, "accelerators", name, colors)
             join_families(axes, members, name, entries, colors)
-            powers_of_two(axes, [row.accelerators or 1 for row in members], "accelerators of an instance", 7)
-            log_axis(axes, "y", "samples/s per accelerator" if name == "rate" else "model FLOP/s over peak (%)")
+            powers_of_two(axes, [row.accelerators or 1 for row in members], "accelerators", 7)
+            log_axis(axes, "y", RATE if name == "rate" else "model FLOP/s / peak (%)")
     handles = [
         Line2D([], [], linestyle="none", marker="o", markersize=5, color=colors[kind], label=kind) for kind in kinds
     ]
     figure.legend(handles=handles, loc="outside upper left", ncols=7, columnspacing=1.2)
     note_own(figure, list(entries.values()))
     caption = (
-        "Training samples/s of each accelerator (a node without any counts as one). Thin lines join entries of one "
+        "Training samples/s of each accelerator (a node without any counts as one), against the samples of a step on "
+        "each, and against the accelerators of an instance. Thin lines join entries of one "
         "round, submitter and accelerator. Hollow: throughput; stars: own."
         + (
             " Below: rate x operations of a training sample over the accelerator's peak in 16 bits."
@@ -62,7 +65,7 @@ def compute(rows: Sequence[ComputeRow], entries: Mapping[tuple[str, str], EntryR
             else ""
         )
     )
-    return Figure("compute", "Rate per accelerator", caption, figure)
+    return Figure("compute", "Rate per accelerator", caption, figure, compute_finding(rows))
 
 
 def value(row: ComputeRow, name: str) -> float | None:

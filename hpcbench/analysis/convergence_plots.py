@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from hpcbench.analysis.convergence_rows import ConvergenceRow, ReferenceRow
 from hpcbench.analysis.entry_runs import EntryRuns
+from hpcbench.analysis.figure_findings import convergence_finding, variation_finding
 from hpcbench.analysis.machine_names import Labels
 from hpcbench.analysis.plot_parts import (
     APPLICATION_COLORS,
@@ -61,7 +62,7 @@ def convergence(
         "because they converge more slowly than the line between their neighbours, or are of a smaller batch than "
         f"the fastest. Numbered: entries that need {FAR} times the epochs of their point or more."
     )
-    return Figure("convergence", "Epochs against batch", caption, figure)
+    return Figure("convergence", "Epochs against batch", caption, figure, convergence_finding(rows, FAR))
 
 
 def draw_points(axes: Axes, points: Sequence[ReferenceRow]) -> None:
@@ -147,4 +148,4 @@ def variation(rows: Sequence[VariationRow], entries: Sequence[EntryRuns]) -> Fig
         "A dot is an entry of three runs or more. Left: what varies between its runs. Right: the square of the "
         "correlation of ln(time) and ln(epochs); dashed, its median."
     )
-    return Figure("variation", "Why runs of one entry differ", caption, figure)
+    return Figure("variation", "Why runs of one entry differ", caption, figure, variation_finding(known))

@@ -13,6 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from hpcbench.analysis.comparable import why_not_comparable
 from hpcbench.analysis.decomposition import TERMS, Decomposition, Term
+from hpcbench.analysis.figure_findings import decomposition_finding, pair_finding
 from hpcbench.analysis.machine_names import Labels
 from hpcbench.analysis.plot_parts import TERM_COLORS, log_axis, note_own
 from hpcbench.analysis.ranking import MINUTE_S, Ranking
@@ -40,7 +41,8 @@ def decomposition(ranking: Ranking, labels: Labels) -> Figure | None:
     factor_axis(axes)
     what = "time per model" if ranking.mode == "throughput" else "time to train"
     minutes = units.significant((ranking.base.score_s or 0.0) / MINUTE_S)
-    axes.set_xlabel(f"factor of the {what} of {labels[ranking.base.identity]} ({minutes} min)")
+    base = f"{labels[ranking.base.identity]} ({minutes} min)"
+    axes.set_xlabel(style.log_label(f"factor of the {what} of {base}"))
     axes.set_yticks(range(len(pairs)), [labels[pair.a.identity] for pair in pairs])
     for tick, pair in zip(axes.get_yticklabels(), pairs, strict=True):
         tick.set_color(style.FAINT if why_not_comparable(pair.a, pair.b) else style.INK)
@@ -58,7 +60,8 @@ def decomposition(ranking: Ranking, labels: Labels) -> Figure | None:
         "Published entries are of the closed division unless they are named open."
         + (" Names in grey: not results of one benchmark, see the table." if faint else "")
     )
-    return Figure(f"{ranking.slug}-decomposition", f"{title_of(ranking)}: why slower", caption, figure)
+    title, finding = f"{title_of(ranking)}: why slower", decomposition_finding(pairs)
+    return Figure(f"{ranking.slug}-decomposition", title, caption, figure, finding)
 
 
 def draw_terms(axes: Axes, pairs: Sequence[Decomposition], terms: Sequence[Term]) -> None:
@@ -134,7 +137,8 @@ def waterfall(ranking: Ranking, labels: Labels, against: str | None = None) -> F
         f"From the {what} of the base at the top to that of another entry at the bottom: each factor multiplies what "
         "is above it. Bars in the colours of the plot above; numbers are the factors."
     )
-    return Figure(f"{ranking.slug}-waterfall", f"{title_of(ranking)}: from one time to the other", caption, figure)
+    title, finding = f"{title_of(ranking)}: from one time to the other", pair_finding(pairs[0], labels)
+    return Figure(f"{ranking.slug}-waterfall", title, caption, figure, finding)
 
 
 def draw_waterfall(axes: Axes, pair: Decomposition, terms: Sequence[Term], labels: Labels) -> None:

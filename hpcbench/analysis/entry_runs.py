@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from hpcbench.analysis.run_seconds import RunSeconds, lacks_epochs, mean_seconds, seconds_of
+from hpcbench.mlperf.find_logs import IN_TREES
 from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
 from hpcbench.results.units import counted
 
@@ -44,7 +45,7 @@ class EntryRuns:
 
     @property
     def own(self) -> bool:
-        """Whether it is of no published round, as are run folders, and logs by themselves."""
+        """Whether it is of no published round, as are run folders, packaged submissions, and logs by themselves."""
         return self.first.origin != "published"
 
     @property
@@ -64,7 +65,7 @@ class EntryRuns:
 
     @property
     def source(self) -> str:
-        """Round, division and submitter of a published entry; ``own`` for a run folder, ``log`` for a log by itself."""
+        """Round, division and submitter of a published entry; ``own``, ``submission`` or ``log`` for your own."""
         first = self.first
         if self.own:
             return first.origin
@@ -111,9 +112,10 @@ def entries_of_runs(records: Iterable[RunRecord]) -> list[EntryRuns]:
 
 def group_key(record: RunRecord) -> tuple[object, ...]:
     """What the runs of an entry have in common."""
-    if record.origin == "published":
+    if record.origin in IN_TREES:
         who = (record.round, record.organization, record.system, record.application, record.mode)
-        return record.origin, record.division, *who
+        tree = None if record.origin == "published" else str(Path(record.path).parent)
+        return record.origin, tree, record.division, *who
     setup = (record.application, record.system, record.nodes, record.accelerators, record.global_batch_size)
     recipe = tuple(sorted((key, str(value)) for key, value in record.recipe.items()))
     folder = None if record.origin == "own" else str(Path(record.path).parent)
@@ -174,10 +176,11 @@ def trajectory(run: RunRecord) -> tuple[object, ...] | None:
 
 def name_of(run: RunRecord) -> str:
     """The name of an entry, as ``--base`` takes it."""
-    if run.origin == "published":
+    if run.origin in IN_TREES:
         division = f" {run.division}" if run.division == "open" and not (run.system or "").endswith("open") else ""
         mode = f", {THROUGHPUT}" if run.mode == THROUGHPUT else ""
-        return " ".join(part for part in (run.round, run.organization, run.system) if part) + division + mode
+        where = run.round if run.origin == "published" else run.origin
+        return " ".join(part for part in (where, run.organization, run.system) if part) + division + mode
     nodes = "" if run.nodes is None else f" {counted(run.nodes, 'node')}"
     batch = "" if run.global_batch_size is None else f" batch {run.global_batch_size}"
     return f"{run.origin} {run.system or 'system'}{nodes}{batch}"

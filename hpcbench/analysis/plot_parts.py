@@ -39,7 +39,7 @@ def round_name(entry: EntryRuns) -> str:
 
 
 def log_axis(axes: Axes, which: str, label: str) -> None:
-    """A logarithmic axis with plain numbers."""
+    """A logarithmic axis with plain numbers; its label says so."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axes.set_xscale("log") if which == "x" else axes.set_yscale("log")
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
@@ -47,11 +47,11 @@ def log_axis(axes: Axes, which: str, label: str) -> None:
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.set_label_text(label)
+    axis.set_label_text(style.log_label(label))
 
 
 def powers_of_two(axes: Axes, values: Sequence[float], label: str, most: int = 8) -> None:
-    """A logarithmic x axis with powers of two as ticks."""
+    """A logarithmic x axis with powers of two as ticks; its label says so."""
     axes.set_xscale("log", base=2)
     first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
     ticks = [2.0**power for power in range(first, last + 1, -(-(last - first + 1) // most))]
@@ -60,7 +60,7 @@ def powers_of_two(axes: Axes, values: Sequence[float], label: str, most: int = 8
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda value, _: f"{value:,.10g}" if value >= 1 else f"1/{1 / value:,.10g}")
     )
-    axes.set_xlabel(label)
+    axes.set_xlabel(style.log_label(label))
 
 
 def note_own(figure: Canvas, entries: Sequence[EntryRuns]) -> None:

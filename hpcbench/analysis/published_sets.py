@@ -19,7 +19,7 @@ class PublishedSet:
     train_samples: int
     validation_samples: int
     stored_bytes: float
-    """Of training and validation samples as published."""
+    """Bytes of the training and validation samples as published."""
     decoded_bytes: float
     """The same without compression."""
     training_flops: int
@@ -35,16 +35,16 @@ SETS = (
     PublishedSet(
         "cosmoflow", "CosmoFlow v0.7", 262_144, 65_536, (262_144 + 65_536) * COSMOFLOW_SAMPLE,
         (262_144 + 65_536) * COSMOFLOW_SAMPLE, 56_933_533_184,
-        "cosmoUniverse_2019_05_4parE_tf, not compressed, told as 5.1 TB; convolutions of 2 x 2 x 2",
+        "cosmoUniverse_2019_05_4parE_tf, not compressed, stated as 5.1 TB; convolutions of 2 x 2 x 2",
     ),
     PublishedSet(
         "cosmoflow", "CosmoFlow", 524_288, 65_536, 1.7e12, (524_288 + 65_536) * COSMOFLOW_SAMPLE,
-        192_090_785_280, "cosmoUniverse_2019_05_4parE_tf_v2, gzip, told as 1.7 TB; convolutions of 3 x 3 x 3",
+        192_090_785_280, "cosmoUniverse_2019_05_4parE_tf_v2, gzip, stated as 1.7 TB; convolutions of 3 x 3 x 3",
     ),
     PublishedSet(
         "deepcam", "DeepCAM", 121_266, 15_158, (121_266 + 15_158) * DEEPCAM_SAMPLE,
         (121_266 + 15_158) * DEEPCAM_SAMPLE, 1_963_974_567_936,
-        "All-Hist, HDF5, not compressed, told as 8.8 TB with 15,159 samples for tests",
+        "All-Hist, HDF5, not compressed, stated as 8.8 TB with 15,159 samples for tests",
     ),
 )  # fmt: skip
 

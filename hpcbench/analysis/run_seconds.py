@@ -38,9 +38,9 @@ class RunSeconds:
     """Seconds of a run, or their means over runs. They add up to the time to train."""
 
     training: float
-    """Of all epochs, as if the first had taken as long as the median of the others."""
+    """Seconds of all epochs, as if the first had taken as long as the median of the others."""
     evaluation: float
-    """Of all evaluations, likewise."""
+    """Seconds of all evaluations, likewise."""
     first: float
     """What the first epoch and the first evaluation took beyond the median of the others; negative where less."""
     staging: float

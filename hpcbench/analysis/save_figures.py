@@ -9,8 +9,6 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from markupsafe import Markup
-
 from hpcbench.results import style
 from hpcbench.results.plots import Figure
 from hpcbench.results.report import Drawn
@@ -53,4 +51,4 @@ def save_each(figures: Sequence[Figure], folder: Path) -> None:
 def drawn(figure: Figure, folder: Path) -> Drawn:
     """A figure that was written, as a page shows it."""
     text = (folder / f"{figure.name}.svg").read_text(encoding="utf-8")
-    return Drawn(figure.name, figure.title, figure.caption, Markup(text.removeprefix(XML).rstrip("\n")))  # noqa: S704
+    return Drawn.around(figure, text.removeprefix(XML).rstrip("\n"))

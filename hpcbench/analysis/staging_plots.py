@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from matplotlib.lines import Line2D
 
 from hpcbench.analysis.entry_runs import THROUGHPUT, EntryRuns
+from hpcbench.analysis.figure_findings import staging_finding
 from hpcbench.analysis.plot_parts import APPLICATION_COLORS, log_axis, note_own, powers_of_two
 from hpcbench.analysis.staging_rows import StagingRow
 from hpcbench.application_names import application_name
@@ -16,9 +17,9 @@ from hpcbench.results.plots import Figure
 LEAST_SHARE = 1e-3
 """Staging below this share of a run is bookkeeping, and is not drawn as a rate."""
 PANELS = (
-    ("node_gb_s", "set bytes per node and second (GB/s)"),
+    ("node_gb_s", "set per node (GB/s)"),
     ("share", "share of the time to train (%)"),
-    ("first_epoch", "first epoch / median of the others"),
+    ("first_epoch", "first epoch / others"),
 )
 
 
@@ -41,9 +42,10 @@ def staging(rows: Sequence[StagingRow], entries: Sequence[EntryRuns]) -> Figure 
                       markerfacecolor=None if mode == "time to train" or own else "white")  # fmt: skip
         if drawn:
             powers_of_two(axes, [row.nodes or 1 for row in drawn], "nodes of an instance", 6)
-            if name != "share":
-                log_axis(axes, "y", label)
-        axes.set_ylabel(label)
+        if drawn and name != "share":
+            log_axis(axes, "y", label)
+        else:
+            axes.set_ylabel(label)
         axes.margins(0.08)
     panels[1].set_ylim(bottom=0)
     panels[2].axhline(1, color=style.FAINT, linewidth=0.8)
@@ -51,10 +53,10 @@ def staging(rows: Sequence[StagingRow], entries: Sequence[EntryRuns]) -> Figure 
     note_own(figure, entries)
     caption = (
         "Left: bytes of the stored set over nodes and seconds of staging, what each node at least took in. Middle: "
-        "staging within the clock. Right: a first epoch that takes longer than the others reads data that were not "
-        "staged, or stages them unseen; it also holds what warms up once."
+        "staging within the clock. Right: over the median of the others; a first epoch that takes longer reads data "
+        "that were not staged, or stages them unseen; it also holds what warms up once."
     )
-    return Figure("staging", "Staging against nodes", caption, figure)
+    return Figure("staging", "Staging against nodes", caption, figure, staging_finding(rows))
 
 
 def grouped(rows: Sequence[StagingRow]) -> dict[tuple[str, bool, str], list[StagingRow]]:

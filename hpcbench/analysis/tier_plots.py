@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from hpcbench.analysis.figure_findings import tiers_finding
 from hpcbench.analysis.machine_names import short_names
 from hpcbench.analysis.plot_parts import powers_of_two
 from hpcbench.analysis.tier_rows import TierRow
@@ -56,7 +57,7 @@ def tier_map(rows: Sequence[TierRow], ran: Ran, own: str | None = None) -> Figur
         "system, as it does where a bar is rose. Dots: entries. Hatched: more nodes than the largest reference batch "
         "occupies at one sample per accelerator. What training itself takes of a memory comes off."
     )
-    return Figure("tiers", "Which memory tier holds the set?", caption, figure)
+    return Figure("tiers", "Which memory tier holds the set?", caption, figure, tiers_finding(rows))
 
 
 def draw_rows(axes: Axes, rows: Sequence[TierRow], most: int) -> None:

@@ -10,13 +10,14 @@ from hpcbench import __version__
 from hpcbench.analysis import compute_plots, convergence_plots, decomposition_plots, findings, staging_plots, tier_plots
 from hpcbench.analysis.analysis import Analysis
 from hpcbench.analysis.decomposition import TERMS, Decomposition
+from hpcbench.analysis.figure_findings import pair_finding
 from hpcbench.analysis.ranking import Ranking, every_pair, pair_row, ranking_rows
 from hpcbench.analysis.save_figures import save_figures
 from hpcbench.analysis.sheets import Sheet
 from hpcbench.application_names import application_name
 from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure
-from hpcbench.results.report import Drawn, write_page
+from hpcbench.results.report import LONGEST_HEADING, Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.units import counted
 from staging.errors import InputError
@@ -114,6 +115,14 @@ def ranking_findings(analysis: Analysis) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
+def headline(analysis: Analysis) -> str:
+    """Why the slower entry of the first pair takes longer; empty for several rankings, and if it is too long."""
+    rankings = [ranking for ranking in analysis.rankings if len(ranking.entries) > 1]
+    pairs = told_pairs(analysis, rankings[0]) if len(rankings) == 1 else []
+    finding = pair_finding(pairs[0], analysis.labels) if pairs else ""
+    return finding if len(finding) <= LONGEST_HEADING else ""
+
+
 def entry_notes(analysis: Analysis) -> list[str]:
     """Notes on what is unusual about entries."""
     told = [
@@ -130,10 +139,12 @@ def page_of(analysis: Analysis, drawn: dict[str, Drawn], sheets: dict[str, Sheet
         loader=ChoiceLoader([PackageLoader("hpcbench.analysis"), PackageLoader("hpcbench.results")]), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+    heading = headline(analysis)
     applications = list(dict.fromkeys(application_name(entry.key[0]) for entry in analysis.entries))
     return environment.get_template("analysis.html").render(
         version=__version__,
-        page_title=f"Joint analysis: {', '.join(applications)}",
+        page_title=f"Joint analysis: {', '.join(applications)}{': ' * bool(heading)}{heading}",
+        heading=heading,
         applications=applications,
         entries=counted(len(analysis.entries), "entry", "entries"),
         runs=counted(analysis.runs, "run"),

@@ -9,7 +9,8 @@ from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullLocato
 
 from hpcbench.campaign.response import FIGURES, ResponseRow
 from hpcbench.campaign.rules import UNITS, Scenario
-from hpcbench.results import style
+from hpcbench.results import style, units
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure
 
 Point = tuple[float, float]
@@ -37,21 +38,41 @@ def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool
         axis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    unit = UNITS[scenario.metric.what]
+    axes.set_ylabel(style.log_label(value_label(scenario)))
     values = [y for _, _, points in series for _, y in points]
     if max(values) < 4 * min(values):  # a logarithmic axis has few marks within so small a range
         axes.set_yscale("linear")
         axes.yaxis.set_major_locator(AutoLocator())
         axes.set_ylim(0, 1.15 * max(values))
-    unit = UNITS[scenario.metric.what]
-    axes.set_xlabel("accelerators (ranks of a rehearsal)" if rehearsal else "accelerators")
-    axes.set_ylabel(f"{scenario.metric.text.split(',')[0]}" if len(scenario.metric.text) < 34 else unit)
+        axes.set_ylabel(value_label(scenario))
+    axes.set_xlabel(style.log_label("accelerators (ranks of a rehearsal)" if rehearsal else "accelerators"))
+    figure.supxlabel(f"filled marks: {NOT_VERIFIED}", x=0.995, ha="right", fontsize=7.5, color=style.MUTED)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     what = "Small numbers for: " if rehearsal else ""
     caption = f"{what}{scenario.metric.text} ({unit}; lower is better)."
     if any(row.kind == "reference" for row in rows):
         caption += " Open squares are published reference results."
-    return Figure(f"metric-{scenario.name}", f"{'Rehearsal: ' if rehearsal else ''}{scenario.title}", caption, figure)
+    title = f"{'Rehearsal: ' if rehearsal else ''}{scenario.title}"
+    return Figure(f"metric-{scenario.name}", title, caption, figure, "" if rehearsal else best_result(series, unit))
+
+
+def value_label(scenario: Scenario) -> str:
+    """The label of the axis of the figure: its name where that is short, else its unit."""
+    text = scenario.metric.text
+    return text.partition(",")[0] if len(text) < 34 else UNITS[scenario.metric.what]
+
+
+def best_result(series: Sequence[tuple[str, str, list[Point]]], unit: str) -> str:
+    """The lowest figure of a size, as a sentence without its full stop; empty if no size has one."""
+    best = min(((y, x, category) for category, kind, points in series if kind == "result" for x, y in points),
+               default=None)  # fmt: skip
+    if best is None:
+        return ""
+    value, accelerators, category = best
+    on = units.counted(round(accelerators), "accelerator")
+    return f"The lowest of your figures is {units.significant(value, 4)} {unit}, on {on} ({category})"
 
 
 def draw(axes: Axes, category: str, kind: str, points: Sequence[Point], color: str) -> None:

@@ -11,6 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from hpcbench.results import style
 from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure
+from hpcbench.results.units import duration
 
 CLOCK = (0.1, 1, 10, 60, 600, 3600, 36000, 360000)
 """Marks of an axis of seconds, from 0.1 s to 100 h."""
@@ -34,14 +35,24 @@ def marks_plot(application: str, marks: Sequence[Mark]) -> Figure:
     times, rates = figure.subplots(1, 2, sharey=True)
     draw(times, [mark.time_s for mark in marks], marks, CLOCK, clock)
     draw(rates, [mark.rate for mark in marks], marks, POWERS, lambda value: f"{value:g}")
-    times.set_xlabel("time to train")
-    rates.set_xlabel("samples/s of an accelerator")
+    times.set_xlabel(style.log_label("time to train"))
+    rates.set_xlabel(style.log_label("samples/s of an accelerator"))
     times.set_yticks(range(len(marks)), [mark.name for mark in marks])
     for text, mark in zip(times.get_yticklabels(), marks, strict=True):
         text.set_color(style.VERMILLION if mark.own else style.INK)
     times.set_ylim(len(marks) - 0.4, -0.6)
+    if any(mark.own for mark in marks):
+        figure.supxlabel(f"orange: {NOT_VERIFIED}", x=0.995, ha="right", fontsize=7.5, color=style.MUTED)
     caption = f"Orange: {NOT_VERIFIED}. Blue: published entries with their round and number of accelerators."
-    return Figure(f"{application}-beside", "Time to train, and how fast each accelerator is", caption, figure)
+    title = "Time to train, and how fast each accelerator is"
+    return Figure(f"{application}-beside", title, caption, figure, published_range(marks))
+
+
+def published_range(marks: Sequence[Mark]) -> str:
+    """Between which times the published entries lie; targets of your own runs may differ, so these are in no order."""
+    times = [mark.time_s for mark in marks if not mark.own and mark.time_s]
+    ends = list(dict.fromkeys(duration(time_s) for time_s in (min(times), max(times)))) if times else []
+    return f"The published entries take {' to '.join(ends)} to train" if ends else ""
 
 
 def draw(

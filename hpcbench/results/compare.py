@@ -9,6 +9,7 @@ from typing import Any
 
 from hpcbench.results import style, units
 from hpcbench.results.fastest import finding
+from hpcbench.results.figure_findings import compared_phases_finding, compared_quality_finding
 from hpcbench.results.phase_table import median_seconds
 from hpcbench.results.plots import Figure, draw_levels, epoch_axis, metric_label, seconds_axis, words
 from hpcbench.results.records import Run
@@ -113,7 +114,7 @@ def quality(runs: Mapping[str, Run]) -> Figure | None:
     figure.legend(handles, labels, loc="outside upper left", ncols=3)
     title = f"Validation {metric_label(first.metric)}"
     caption = "Left, how many epochs each run needs; right, how long that takes."
-    return Figure(f"{first.application}-quality", title, caption, figure)
+    return Figure(f"{first.application}-quality", title, caption, figure, compared_quality_finding(runs))
 
 
 @style.styled
@@ -154,4 +155,5 @@ def phases(runs: Mapping[str, Run]) -> Figure | None:
         "Where the time went",
         "Phases exclude one another; for several ranks, each is the median over them.",
         figure,
+        compared_phases_finding(seconds),
     )

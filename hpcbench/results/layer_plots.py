@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcbench.results import style
+from hpcbench.results.figure_findings import trust_ratios_finding
 from hpcbench.results.plots import Figure, spread
 from hpcbench.results.records import Run
 
@@ -30,16 +31,17 @@ def trust_ratios(run: Run) -> Figure | None:
     few = adapted.shape[1] <= MOST_LINES
     (draw_lines if few else draw_bands)(axes, adapted)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_ylabel("trust ratio")
+    axes.set_ylabel(style.log_label("trust ratio"))
     axes.set_xlabel("optimizer step")
     axes.margins(x=0.01)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 2.5, 5, 10]))
-    shown = "a line each" if few else "median, middle half and range"
+    shown = "a line each" if few else "median, middle half and range, these two shaded"
     caption = (
         f"What multiplies the rate of each of {adapted.shape[1]} layers: the norm of its weights over that of its "
         f"update ({shown})."
     )
-    return Figure("trust_ratios", "Trust ratios of the layers", caption, figure)
+    last = adapted.ffill().iloc[-1].tolist()
+    return Figure("trust_ratios", "Trust ratios of the layers", caption, figure, trust_ratios_finding(last))
 
 
 def draw_lines(axes: Axes, table: pd.DataFrame) -> None:

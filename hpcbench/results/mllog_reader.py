@@ -55,7 +55,7 @@ def parse_events(lines: Iterable[str]) -> tuple[list[Event], list[str]]:
             continue
         try:
             events.append(_event(line.rpartition(MARK)[2], number))
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             problems.append(f"line {number} is not a log line ({type(error).__name__}: {error})")
     return events, problems
 

@@ -15,6 +15,13 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatter, MaxNLocator
 
 from hpcbench.results import style, units
+from hpcbench.results.figure_findings import (
+    loss_finding,
+    noise_scale_finding,
+    phases_finding,
+    quality_finding,
+    throughput_finding,
+)
 from hpcbench.results.phase_table import median_seconds, whole_seconds
 from hpcbench.results.records import Run
 
@@ -32,6 +39,15 @@ class Figure:
     title: str
     caption: str
     figure: Canvas
+    finding: str = ""
+    """What the plot shows, as a sentence without its full stop; empty where nothing can be said."""
+
+    @property
+    def alternative(self) -> str:
+        """The text that takes the place of the plot where it cannot be seen: its title and its finding."""
+        if not self.finding:
+            return self.title
+        return f"{self.title}{' ' if self.title.endswith('?') else ': '}{self.finding}"
 
 
 def words(name: str) -> str:
@@ -141,7 +157,7 @@ def quality(run: Run) -> Figure | None:
         f"{direction} is better. The metric over the whole validation set {often}, against epochs (left) and "
         "against the clock that starts when the data are first touched (right). Dashed: what the baselines score."
     )
-    return Figure("quality", f"Validation {metric_label(metric)}", caption, figure)
+    return Figure("quality", f"Validation {metric_label(metric)}", caption, figure, quality_finding(run))
 
 
 @style.styled
@@ -154,11 +170,12 @@ def training_loss(run: Run) -> Figure | None:
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
     span = max(5, len(loss) // 40)
     upper.plot(step, loss, color=style.SKY, linewidth=0.7, alpha=0.65, label="each step")
-    upper.plot(step, smooth(loss, span), color=style.BLUE, label=f"smoothed over about {span} steps")
+    smoothed = smooth(loss, span)
+    upper.plot(step, smoothed, color=style.BLUE, label=f"smoothed over about {span} steps")
     positive = loss[np.isfinite(loss) & (loss > 0)]
-    if len(positive) == len(loss) and positive.max() > 30 * positive.min():
-        upper.set_yscale("log")
-    upper.set_ylabel("training loss")
+    wide = len(positive) == len(loss) and positive.max() > 30 * positive.min()
+    upper.set_yscale("log" if wide else "linear")
+    upper.set_ylabel(style.log_label("training loss") if wide else "training loss")
     upper.legend(loc="upper right")
     upper.margins(x=0.01)
     lower.plot(step, run.steps["lr"], color=style.ORANGE, linewidth=1.4, drawstyle="steps-post")
@@ -170,7 +187,7 @@ def training_loss(run: Run) -> Figure | None:
     figure.align_ylabels()
     batch = run.summary.global_batch_size
     caption = f"One optimizer step takes {units.integer(batch)} samples." if batch else ""
-    return Figure("loss", "Training loss and learning rate", caption, figure)
+    return Figure("loss", "Training loss and learning rate", caption, figure, loss_finding(smoothed.tolist()))
 
 
 def by_row(items: Sequence[T], columns: int) -> list[T]:
@@ -215,7 +232,7 @@ def phases(run: Run) -> Figure | None:
         "communication counts only where computation did not hide it."
     )
     caption += " For every phase, the median over ranks, as a share of the median wall time." if several else ""
-    return Figure("phases", "Phases of the run", caption, figure)
+    return Figure("phases", "Phases of the run", caption, figure, phases_finding(seconds, whole))
 
 
 @style.styled
@@ -241,7 +258,7 @@ def throughput(run: Run) -> Figure | None:
     axes.set_xlim(float(epoch.min()) - 0.6 * apart, float(epoch.max()) + 0.6 * apart)
     first = "first part of an epoch" if run.within_epochs else "first epoch"
     caption = f"The {first} (grey) holds warm-up and is left out of the median." if len(rate) > 1 else ""
-    return Figure("throughput", "Throughput of training", caption, figure)
+    return Figure("throughput", "Throughput of training", caption, figure, throughput_finding(run))
 
 
 @style.styled
@@ -268,7 +285,7 @@ def noise_scale(run: Run) -> Figure | None:
         axes.axhline(value, color=color, linestyle=dash, linewidth=1.1, zorder=1.5)
         axes.annotate(text, (1.0, value), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
                       color=color, va="center", fontsize=8.5, annotation_clip=False)  # fmt: skip
-    axes.set_ylabel("noise scale (samples)")
+    axes.set_ylabel(style.log_label("noise scale (samples)"))
     axes.set_xlabel("optimizer step")
     axes.margins(x=0.01)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 2.5, 5, 10]))
@@ -277,7 +294,7 @@ def noise_scale(run: Run) -> Figure | None:
         "of parts of a step and of the whole step. The curve is an exponential average. A batch far above it takes "
         "more epochs, one far below it no fewer."
     )
-    return Figure("noise_scale", "Gradient noise scale", caption, figure)
+    return Figure("noise_scale", "Gradient noise scale", caption, figure, noise_scale_finding(run))
 
 
 def run_figures(run: Run) -> list[Figure]:

@@ -35,21 +35,36 @@ Drawings = dict[str, Any]
 """
 
 
+LONGEST_HEADING = 110
+"""Characters of a finding that still make a heading: two lines of it."""
+
+
 @dataclass(frozen=True)
 class Drawn:
     """A figure as the page shows it."""
 
     name: str
-    title: str
+    heading: str
     caption: str
     svg: Markup
 
     @classmethod
-    def of(cls, figure: Figure) -> Drawn:
-        """Draw ``figure``."""
+    def of(cls, figure: Figure, titled: bool = False) -> Drawn:
+        """Draw ``figure`` under its finding, or under its title if ``titled``, or if it has no finding that fits."""
         svg = style.svg(figure.figure, figure.name)
-        labelled = svg.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(figure.title)}"', 1)
-        return cls(figure.name, figure.title, figure.caption, Markup(labelled))  # noqa: S704
+        labelled = svg.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(figure.alternative)}"', 1)
+        return cls.around(figure, labelled, titled)
+
+    @classmethod
+    def around(cls, figure: Figure, svg: str, titled: bool = False) -> Drawn:
+        """The same of a drawing that was made before; the caption begins with what is not in the heading."""
+        heading, caption, finding = figure.title, figure.caption, figure.finding
+        if finding and not titled:
+            title = figure.title if figure.title.endswith("?") else f"{figure.title}."
+            fits = len(finding) <= LONGEST_HEADING
+            heading, lead = (finding, title) if fits else (figure.title, f"{finding}.")
+            caption = f"{lead} {caption}".rstrip()
+        return cls(figure.name, heading, caption, Markup(svg))  # noqa: S704
 
 
 def write_report(
@@ -96,15 +111,15 @@ def draw_run(run: Run, page: Path, png: bool = False) -> Drawings:
     """The plots of one run, except its phases, by name; drawing them takes longer than writing the page."""
     plots = run_page.plots_module(run)
     science = plots.figures(run.folder.path) if plots is not None else []
-    drawn = {figure.name: _draw(figure, page, png) for figure in run_figures(run)}
+    drawn = {figure.name: _draw(figure, page, png, titled=True) for figure in run_figures(run)}
     registered, problems = registered_figures(run)
     staged, ratios = timelines(read_object(run.folder.staging)), trust_ratios(run)
     return {name: drawn.get(name) for name in ("quality", "loss", "noise_scale", "throughput")} | {
-        "trust_ratios": None if ratios is None else _draw(ratios, page, png),
-        "science": [_draw(figure, page, png) for figure in science],
-        "registered": [_draw(figure, page, png) for figure in registered],
+        "trust_ratios": None if ratios is None else _draw(ratios, page, png, titled=True),
+        "science": [_draw(figure, page, png, titled=True) for figure in science],
+        "registered": [_draw(figure, page, png, titled=True) for figure in registered],
         "problems": problems,
-        "staging": None if staged is None else _draw(staged, page, png),
+        "staging": None if staged is None else _draw(staged, page, png, titled=True),
     }
 
 
@@ -132,7 +147,7 @@ def page_of_run(
         tiles=run_page.tiles(run),
         metrics=run_page.metrics_table(run),
         notes=spoken.notes,
-        figures=drawings | {"phases": None if bar is None else _draw(bar, page, png)},
+        figures=drawings | {"phases": None if bar is None else _draw(bar, page, png, titled=True)},
         phases=phase_table(run, attempts),
         attempts=attempts_table(attempts),
         use=use_pairs(run),
@@ -142,7 +157,7 @@ def page_of_run(
         references=references,
         this_run=here,
         expected=expected,
-        beside=drawn_beside(beside, page, png),
+        beside=drawn_beside(beside, page, png, titled=True),
         command=run_page.command_line(environment),
         setup=run_page.setup_pairs(run),
         machine=run_page.machine_pairs(run, system),
@@ -166,29 +181,31 @@ def comparison_page(runs: Sequence[Run], page: Path, png: bool = False, find_bes
         beside = None if find_beside is None else find_beside(members)
         groups.append(group | {"figures": drawn, "beside": drawn_beside(beside, page, png)})
     findings = "; ".join(group["finding"] for group in groups if group["finding"])
+    headline = findings or f"Comparison of {len(runs)} runs"
     return _render(
         "compare.html",
-        page_title=f"Comparison of {len(runs)} runs",
-        headline=findings or f"Comparison of {len(runs)} runs",
+        page_title=headline,
+        headline=headline,
         count=len(runs),
         groups=groups,
     )
 
 
-def drawn_beside(beside: Beside | None, page: Path, png: bool) -> dict[str, Any] | None:
+def drawn_beside(beside: Beside | None, page: Path, png: bool, titled: bool = False) -> dict[str, Any] | None:
     """What a page shows beside its runs, with the figure drawn."""
     if beside is None:
         return None
-    figure = None if beside.figure is None else _draw(beside.figure, page, png)
+    figure = None if beside.figure is None else _draw(beside.figure, page, png, titled)
     return {"metric": beside.metric, "rows": beside.rows, "notes": beside.notes, "figure": figure}
 
 
-def _draw(figure: Figure, page: Path, png: bool) -> Drawn:
+def _draw(figure: Figure, page: Path, png: bool, titled: bool = False) -> Drawn:
+    """The figure as its page shows it; ``png`` writes it beside the page, too."""
     if png:
         folder = page.parent / "figures"
         folder.mkdir(parents=True, exist_ok=True)
         style.save(figure.figure, folder / f"{figure.name}.png")
-    return Drawn.of(figure)
+    return Drawn.of(figure, titled)
 
 
 def _render(template: str, **context: Any) -> str:

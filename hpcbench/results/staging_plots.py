@@ -129,7 +129,8 @@ def timelines(report: Mapping[str, Any]) -> Figure | None:
     ]  # fmt: skip
     _bars(lower, rows, labels, slowest)
     _frame(figure, upper, lower, slowest.seconds)
-    return Figure("staging-timelines", "Staging, node by node", _caption(report, nodes, slowest), figure)
+    caption, finding = _caption(report, nodes, slowest), _landed(nodes, slowest)
+    return Figure("staging-timelines", "Staging, node by node", caption, figure, finding)
 
 
 def _each(axes: Axes, nodes: Sequence[NodeLine], slowest: NodeLine) -> None:
@@ -216,10 +217,14 @@ def _frame(figure: Canvas, upper: Axes, lower: Axes, longest: float) -> None:
     figure.legend(handles, words, loc="outside lower center", ncols=4, handlelength=1, handleheight=1)
 
 
-def _caption(report: Mapping[str, Any], nodes: Sequence[NodeLine], slowest: NodeLine) -> str:
-    total = sum(node.bytes for node in nodes)
+def _landed(nodes: Sequence[NodeLine], slowest: NodeLine) -> str:
+    """How many bytes landed where in what time, as a sentence without its full stop."""
     count = "one node" if len(nodes) == 1 else f"{len(nodes):,} nodes"
-    text = f"{units.size(total)} landed on {count} in {units.duration(slowest.seconds)}. "
+    return f"{units.size(sum(node.bytes for node in nodes))} landed on {count} in {units.duration(slowest.seconds)}"
+
+
+def _caption(report: Mapping[str, Any], nodes: Sequence[NodeLine], slowest: NodeLine) -> str:
+    text = f"{_landed(nodes, slowest)}. "
     shares = report.get("shares") or []
     if report.get("bound_basis") == "probe" and shares:
         share = units.percent(shares[0]["share"])

@@ -105,6 +105,11 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
     return inside
 
 
+def log_label(text: str) -> str:
+    """The label of a logarithmic axis: ``nodes, log scale``."""
+    return f"{text}, log scale"
+
+
 def canvas(height: float, width: float = WIDTH) -> Canvas:
     """An empty figure of ``width`` x ``height`` inches with constrained layout, not registered with pyplot."""
     figure = Canvas(figsize=(width, height), layout="constrained")

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from hpcbench.config.read_dataclass import from_json
 from hpcbench.exits import Cause
 from hpcbench.parallel.mesh_shape import mesh_shape
-from staging.errors import DataError
+from staging.bounds import shown
+from staging.errors import DataError, InputError
 
 SCHEMA = 1
+MOST = sys.float_info.max
+"""The largest number that a metric can be."""
 
 Status = Literal["success", "target_not_reached", "aborted"]
 
@@ -61,7 +67,8 @@ class Summary:
     spatial: str = "1"
     """Ranks that share each sample: ``4``, or ``2x2`` in two dimensions."""
     simulated_ranks: int | None = None
-    """Data-parallel ranks whose work each of ``world_size`` ranks did in turn; unset: its own. Times as measured."""
+    """Data-parallel ranks whose work each of ``world_size`` ranks did, pass after pass; unset: its own. Times as
+    measured."""
     simulated_nodes: int | None = None
     """Nodes that the ranks were assigned to, where these were not real."""
     batchnorm_group_size: int = 1
@@ -85,12 +92,12 @@ class Summary:
     samples_per_s: float | None = None
     """Median of training over the rows of ``epochs.csv`` after the first; unset for a single row."""
     warm_samples_per_s: float | None = None
-    """Of training over the optimizer steps after ``measure.warmup_steps``; unset where there were none."""
+    """Samples/s of training over the optimizer steps after ``measure.warmup_steps``; unset where there were none."""
     parameters: int = 0
     flops_forward_per_sample: int = 0
     flops_training_per_sample: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of the last evaluation."""
+    """Metrics of the last evaluation."""
     noise_scale: float | None = None
     """Gradient noise scale B_simple in samples, from sums over all measurements; unset where it was not resolved."""
     noise_scale_low: float | None = None
@@ -112,11 +119,11 @@ class Summary:
     checkpoint_read_s: float = 0.0
     """Time to read and verify those that the run was resumed from."""
     train_bytes: int = 0
-    """Of the training samples' files, where the dataset lies; an estimate from 256 of them if more. 0: not known."""
+    """Bytes of the files of training samples where the dataset lies; of more than 256 an estimate. 0: not known."""
     validation_bytes: int = 0
     """The same for the validation samples."""
     folder_bytes: int = 0
-    """Of the run folder at the end, with its checkpoints but without the page. 0: not known."""
+    """Bytes of the run folder at the end, with its checkpoints but without the page. 0: not known."""
     energy_j: float | None = None
     """Joules of all nodes from run_start to run_stop, as far as ``energy_note`` says; unset where nothing was read."""
     energy_source: str = ""
@@ -156,12 +163,13 @@ class Summary:
     def from_json(cls, text: str, path: str | Path = "summary.json") -> Summary:
         """Read a summary; ``path`` only names it in errors.
 
-        Raises ``DataError`` for text that is not JSON, another schema, or missing keys. Unknown keys are ignored.
+        Raises ``DataError`` for text that is not JSON, another schema, missing keys, and values of a wrong type or out
+        of range. Unknown keys are ignored.
         """
         try:
             values = json.loads(text)
-        except ValueError as error:
-            raise DataError(path, f"is not JSON ({error})", "the run that wrote it may still be going on") from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(path, f"is not JSON ({error})", "the run that writes it may not have ended") from error
         if not isinstance(values, dict) or "schema" not in values:
             raise DataError(path, "has no key 'schema', so it is not the summary of a run")
         if values["schema"] != SCHEMA:
@@ -171,11 +179,10 @@ class Summary:
         needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
         if missing := [name for name in needed if name not in values]:
             raise DataError(path, f"lacks the keys {', '.join(missing)}")
-        known = {f.name for f in fields(cls)}
-        summary = cls(**{key: value for key, value in values.items() if key in known})
-        summary.metrics = _numbers(summary.metrics)
-        summary.baselines = {name: _numbers(metrics) for name, metrics in summary.baselines.items()}
-        return summary
+        try:
+            return _checked(cls, values)
+        except InputError as error:
+            raise DataError(path, f"is damaged ({error})", "restore it, or leave the run out") from None
 
 
 def finite(value: Any) -> Any:
@@ -187,5 +194,32 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    return {key: math.nan if value is None else float(value) for key, value in metrics.items()}
+def _checked(kind: type[Summary], values: Mapping[str, Any]) -> Summary:
+    """The summary that ``values`` hold. Raises ``InputError`` for the first one that it cannot have."""
+    scores = {name: values[name] for name in ("metrics", "baselines") if name in values}
+    summary = from_json(kind, {key: value for key, value in values.items() if key not in scores}, "",
+                        ignore_unknown=True)  # fmt: skip
+    for name in ("world_size", "nodes", "ranks_per_node"):
+        if getattr(summary, name) < 1:
+            raise InputError(f"{name} ({getattr(summary, name)}) must be at least 1")
+    _ = summary.data_parallel_size
+    summary.metrics = _numbers(scores.get("metrics", {}), "metrics")
+    baselines = _mapping(scores.get("baselines", {}), "baselines")
+    summary.baselines = {name: _numbers(metrics, f"baselines.{name}") for name, metrics in baselines.items()}
+    return summary
+
+
+def _numbers(metrics: Any, key: str) -> dict[str, float]:
+    """Metrics by name, with nan for null. Raises ``InputError`` for anything but numbers and null."""
+    numbers = {}
+    for name, value in _mapping(metrics, key).items():
+        if isinstance(value, bool) or not isinstance(value, int | float | None) or abs(value or 0) > MOST:
+            raise InputError(f"{key}.{name} ({shown(value)}) must be a number or null")
+        numbers[name] = math.nan if value is None else float(value)
+    return numbers
+
+
+def _mapping(value: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{key} ({shown(value)}) must be a mapping of names to values")
+    return value

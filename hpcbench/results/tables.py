@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcbench.phase_names import PHASES
 from hpcbench.results import units
+from staging.one_line import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,8 +22,9 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
     """``rows`` under ``headers`` with a rule between; columns named in ``right`` are right-aligned.
 
     No line is longer than ``width``: where the cells need more, the widest columns are cut, with ``..`` at the end.
+    Line breaks and control characters in cells, which a terminal would obey, are shown as text.
     """
-    lines = [list(headers), *[list(row) for row in rows]]
+    lines = [list(headers), *[[one_line(text) for text in row] for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     while sum(widths) + len(GAP) * (len(widths) - 1) > width and max(widths) > NARROWEST:
         widths[widths.index(max(widths))] -= 1

@@ -14,7 +14,7 @@ from staging.formats.regular import refuse_special
 KEPT = ("config.yaml", "mllog.txt", "epochs.csv", "summary.json", "noise_scale.csv", "trust_ratios.csv", CRASH)
 """Files of a run. ``environment.json`` and ``system.json`` are left out: they hold paths and the host name."""
 OF_SEEDS = ("noise_scale.csv", "trust_ratios.csv")
-"""Of these, the pages read only those of a study's seeds; they are most of what a run of a search would take."""
+"""Pages read these only of a study's seeds; they are most of what a run of a search would take."""
 SEARCH = re.compile(r"-search\d*$")
 """How the name of a search's run ends."""
 PAGES = ("study.json", "results.csv", "table.txt", "study.html")

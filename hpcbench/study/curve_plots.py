@@ -12,6 +12,7 @@ from hpcbench.results import style, units
 from hpcbench.results.plots import Figure, by_row, draw_levels, epoch_axis, metric_label
 from hpcbench.results.records import Run
 from hpcbench.study.definition import Study
+from hpcbench.study.figure_findings import quality_finding, search_finding
 from hpcbench.study.plots import color, line_style
 from hpcbench.study.results import Row, series
 
@@ -63,7 +64,7 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
     columns = min(6, 90 // (8 + max(len(label) for label in rows_by_label)))
     figure.legend(handles=by_row(handles, columns), loc="outside upper left", ncols=columns)
     caption = "One line for each seed; it ends where the target is met."
-    return Figure("quality", "Quality against epochs", caption, figure)
+    return Figure("quality", "Quality against epochs", caption, figure, quality_finding(shown, curves))
 
 
 @style.styled
@@ -91,7 +92,7 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
         spare.set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel("epochs to target")
-    figure.supxlabel("multiple of the rule's learning rate", fontsize=9, color=style.MUTED)
+    figure.supxlabel(style.log_label("multiple of the rule's learning rate"), fontsize=9, color=style.MUTED)
     handles = [Line2D([], [], color=style.INK, alpha=shade[batch], marker="o", markersize=4, label=f"batch {batch:,}")
                for batch in batches]  # fmt: skip
     figure.legend(handles=handles, loc="outside upper left", ncols=6)
@@ -99,7 +100,7 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
         "One dot for each run that reached the target, darker for larger batches, dashed for further seeds, the chosen "
         "multiple ringed. Crosses at the top missed the target or diverged."
     )
-    return Figure("search", "The search for a learning rate", caption, figure)
+    return Figure("search", "The search for a learning rate", caption, figure, search_finding(searched))
 
 
 def draw_search(axes: Axes, row: Row, color: str, alpha: float) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpcbench.config.schema import TrainConfig
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.results.units import duration
+from hpcbench.results.units import counted, duration
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.local_runs import POLL_S, Launcher, crash_reason
 from hpcbench.study.run_slots import Slot
@@ -45,7 +45,8 @@ class Speed:
     def words(self, runs: int, at_once: int) -> str:
         """The estimate in one line."""
         how = f"{self.epochs:.3g} epochs of {duration(self.epoch_s)} each and {duration(self.start_s)} besides"
-        return f"about {duration(self.total_s(runs, at_once))} for {runs} runs, {at_once} at once: {how}, {self.source}"
+        total = f"about {duration(self.total_s(runs, at_once))} for {counted(runs, 'run')}"
+        return f"{total}, {at_once} at once: {how}, {self.source}"
 
 
 def speed_of_runs(statuses: Mapping[str, RunStatus], folder: StudyFolder) -> Speed | None:
@@ -62,7 +63,7 @@ def speed_of_runs(statuses: Mapping[str, RunStatus], folder: StudyFolder) -> Spe
         epochs.append(summary.epochs)
     if not epoch:
         return None
-    source = f"as in {len(epoch)} finished run{'s' if len(epoch) > 1 else ''}"
+    source = f"as in {counted(len(epoch), 'finished run')}"
     return Speed(statistics.fmean(epoch), statistics.fmean(start), statistics.fmean(epochs), source)
 
 

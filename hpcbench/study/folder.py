@@ -91,7 +91,7 @@ def read_definition(path: Path, schema: int, kind: str) -> dict[str, Any] | None
         definition = json.loads(read_text(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(path, f"cannot be read ({error})", "restore it or give another folder") from None
     if not isinstance(definition, dict) or definition.get("schema") != schema:
         raise DataError(path, f"is no {kind} of schema {schema}", "give another folder")

@@ -11,12 +11,13 @@ from hpcbench.results import style
 from hpcbench.results.plots import Figure
 from hpcbench.results.records import Run
 from hpcbench.study.definition import Study
+from hpcbench.study.figure_findings import layers_finding
 from hpcbench.study.plots import color, log_values
 from hpcbench.study.results import Row, series
 
 PANELS = (
-    ("rate", "rate x trust ratio"),
-    ("change", "change of a step / norm"),
+    ("rate", "rate x trust ratio (log)"),
+    ("change", "change of a step / norm (log)"),
     ("growth", "norm / norm at first"),
 )
 FAINTEST = 0.3
@@ -67,7 +68,7 @@ def layers(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Figu
                           linestyle="-" if reached else "--", linewidth=1.2)  # fmt: skip
             axes.set_title("" if line else title)
             if name != "growth":
-                log_values(axes)
+                log_values(axes, None)
         grid[line][0].set_ylabel(label)
     figure.supxlabel("epoch", fontsize=9, color=style.MUTED)
     handles = [Line2D([], [], color=style.INK, alpha=shade[batch], label=f"batch {batch:,}") for batch in batches]
@@ -77,4 +78,4 @@ def layers(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Figu
         "change in one step, over that of its weights; and how its weights have grown. Dashed runs missed the target "
         "or diverged. A larger batch has fewer steps, and so must change a layer more in each."
     )
-    return Figure("layers", "What each step does to the layers", caption, figure)
+    return Figure("layers", "What each step does to the layers", caption, figure, layers_finding(drawn_by_label))

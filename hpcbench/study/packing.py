@@ -84,7 +84,7 @@ def packed_job(study: Study, site: Site, packing: Packing, runs: Sequence[StudyR
         gpus_per_rank=side_by_side * packing.gpus,
     )  # fmt: skip
     command = ("hpcbench",) if request.image else (sys.executable, "-m", "hpcbench")
-    title = f"convergence study, {len(runs)} runs of {study.application}, preset {study.preset},"
+    title = f"convergence study, {counted(len(runs), 'run')} of {study.application}, preset {study.preset},"
     job = make_job(site, request, folder, command, (), title, stages=False)
     words = {run.name: (run if packing.gpus else on_processors(run)).words for run in runs}
     return replace(job, packed=PackedRuns(words, side_by_side, packing.processes, packing.gpus, keep))

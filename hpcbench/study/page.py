@@ -21,6 +21,7 @@ from hpcbench.results.tables import WIDTH
 from hpcbench.study import curve_plots, plots
 from hpcbench.study.definition import Study
 from hpcbench.study.epoch_run import LEAST_BATCHES
+from hpcbench.study.figure_findings import headline
 from hpcbench.study.findings import findings
 from hpcbench.study.fit import EpochFit, fit_epochs
 from hpcbench.study.folder import StudyFolder
@@ -101,8 +102,9 @@ def fit_cells(fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums]) -
 
 
 def pooled_noise_scales(rows: Sequence[Row], curves: Mapping[str, Run]) -> dict[str, RatioOfSums]:
-    """The gradient noise scale of every series whose runs measured it: the ratio of sums over all of them.
+    """The gradient noise scale of every series: the ratio of sums over all of its runs that measured it.
 
+    Runs that diverged or failed are left out: a few gradients of a run that breaks down would be most of the sums.
     Runs are independent, so the interval comes from their sums; with fewer than three runs, from blocks of steps.
     """
     scales = {}
@@ -110,8 +112,8 @@ def pooled_noise_scales(rows: Sequence[Row], curves: Mapping[str, Run]) -> dict[
         tables = [
             curves[run.name].folder.read_noise_scale()
             for row in members
-            for run, _ in row.distinct
-            if run.name in curves and curves[run.name].folder.noise_scale.exists()
+            for run, state in row.distinct
+            if state.done and run.name in curves and curves[run.name].folder.noise_scale.exists()
         ]
         tables = [table for table in tables if not table.empty]
         pairs = [(table["tr_sigma"].to_numpy(), table["gradient_sq"].to_numpy()) for table in tables]
@@ -164,9 +166,11 @@ def study_page(
         loader=ChoiceLoader([PackageLoader("hpcbench.study"), PackageLoader("hpcbench.results")]), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+    heading = headline(rows, compared) or "Epochs to target against batch size"
     return environment.get_template("study.html").render(
         version=__version__,
-        page_title=f"{study.application} {study.preset}: epochs to target against batch size",
+        page_title=f"{study.application} {study.preset}: {heading}",
+        heading=heading,
         study=study,
         title=first.title if first else "",
         date=first.started[:10] if first else "",

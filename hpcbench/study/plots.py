@@ -15,6 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from hpcbench.results import style
 from hpcbench.results.plots import Figure, by_row
 from hpcbench.study.definition import Study
+from hpcbench.study.figure_findings import epochs_finding, steps_finding, time_finding
 from hpcbench.study.fit import EpochFit
 from hpcbench.study.results import Row, series
 from hpcbench.study.seed_spread import spread, spread_interval
@@ -52,12 +53,14 @@ def batch_axis(axes: Axes, batches: Sequence[int], label: str = "global batch si
     axes.xaxis.set_major_locator(FixedLocator(sorted(set(batches))))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlabel(label)
+    axes.set_xlabel(style.log_label(label))
 
 
-def log_values(axes: Axes) -> None:
-    """Set a logarithmic y axis with plain numbers."""
+def log_values(axes: Axes, label: str | None) -> None:
+    """Set a logarithmic y axis with plain numbers; ``label`` is ``None`` where the title of the axes has its words."""
     axes.set_yscale("log")
+    if label is not None:
+        axes.set_ylabel(style.log_label(label))
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(10, (1, 2, 5) if high > 6 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -133,13 +136,12 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
     batches = [row.point.batch for row in rows]
     for axes in (left, right):
         batch_axis(axes, batches)
-    log_values(left)
+    log_values(left, "epochs to target")
     limits = left.get_ylim()  # before the bands, which may reach to zero
     for label, fit in fits.items():
         draw_fit(left, fit, color(study, rows_by_label[label][0]))
     left.set_ylim(limits)
     mark_missed(left, study, rows_by_label, shifts)
-    left.set_ylabel("epochs to target")
     right.set_ylim(0, 2.5 * max(spreads, default=0.0) or None)  # intervals of few seeds go beyond
     right.set_title("standard deviation / mean")
     right.set_xticks(right.get_xticks(), right.get_xticklabels(), rotation=45 if len(set(batches)) > 5 else 0)
@@ -154,9 +156,10 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
             if fits
             else ""
         )
+        + ("Shaded: the 95 % band of a fit. " if any(fit.lines is not None for fit in fits.values()) else "")
         + "Right: the spread over seeds with its 95 % interval. It decides how many runs a score needs."
     )
-    return Figure("epochs", "Epochs to target against batch size", caption, figure)
+    return Figure("epochs", "Epochs to target against batch size", caption, figure, epochs_finding(rows))
 
 
 def draw_spreads(axes: Axes, study: Study, rows: Sequence[Row], shift: float) -> None:
@@ -176,9 +179,10 @@ def draw_fit(axes: Axes, fit: EpochFit, color: str) -> None:
     if not math.isfinite(fit.e_min):
         return
     at = np.geomspace(fit.batch_sizes.min(), fit.batch_sizes.max(), 60)
-    low, high = fit.band(at)
     axes.plot(at, fit.predict(at) + fit.delay, "--", color=color, linewidth=0.8, zorder=1.6)
-    axes.fill_between(at, low + fit.delay, high + fit.delay, color=color, alpha=0.08, linewidth=0)
+    if fit.lines is not None:
+        low, high = fit.band(at)
+        axes.fill_between(at, low + fit.delay, high + fit.delay, color=color, alpha=0.08, linewidth=0)
 
 
 @style.styled
@@ -195,17 +199,16 @@ def samples_and_steps(study: Study, rows: Sequence[Row]) -> Figure | None:
         for label, members in rows_by_label.items():
             draw_spread(axes, study, members, value, shifts[label])
         batch_axis(axes, [row.point.batch for row in rows])
-        log_values(axes)
+        log_values(axes, name)
         if value == "samples":
             axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: thousands(number)))
-        axes.set_ylabel(name)
         mark_missed(axes, study, rows_by_label, shifts) if value == "steps" else None
     handles, columns = legend(study, rows_by_label)
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     caption = (
         "Samples are what a run computes, steps what ranks cannot share: a large machine gains as long as steps fall."
     )
-    return Figure("samples-steps", "Samples and steps to target", caption, figure)
+    return Figure("samples-steps", "Samples and steps to target", caption, figure, steps_finding(rows))
 
 
 def thousands(value: float) -> str:
@@ -228,8 +231,10 @@ def time_to_solution(study: Study, rows: Sequence[Row], speed: float, words: str
         machine_time(study, row, speed) for members in rows_by_label.values() for row in members if row.epochs
     )
     unit, factor = ("h", 3600) if longest > 10800 else ("min", 60) if longest > 180 else ("s", 1)
-    for members in rows_by_label.values():
+    shortest = {}
+    for label, members in rows_by_label.items():
         known = [row for row in members if row.epochs]
+        shortest[label] = min(known, key=lambda row: machine_time(study, row, speed)).ranks
         seconds = [machine_time(study, row, speed) / factor for row in known]
         axes.plot([row.ranks for row in known], seconds, markersize=5, **looks(study, members[0]))
         if not known[0].point.source and len(known) > 1:
@@ -237,15 +242,14 @@ def time_to_solution(study: Study, rows: Sequence[Row], speed: float, words: str
             axes.plot([row.ranks for row in known], ideal, color=color(study, members[0]), linewidth=0.7, alpha=0.5,
                       linestyle=(0, (4, 3)))  # fmt: skip
     batch_axis(axes, [row.ranks for row in rows if row.epochs], "data-parallel ranks (global batch / local batch)")
-    log_values(axes)
-    axes.set_ylabel(f"time to target ({unit})")
+    log_values(axes, f"time to target ({unit})")
     handles, columns = legend(study, rows_by_label)
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     caption = (
         f"Samples to target over ranks x {words}. Thin dashed lines: what it would be if more ranks, and so a larger "
         "batch, cost no epochs."
     )
-    return Figure("time", "Time to solution on a machine", caption, figure)
+    return Figure("time", "Time to solution on a machine", caption, figure, time_finding(shortest))
 
 
 def machine_time(study: Study, row: Row, speed: float) -> float:

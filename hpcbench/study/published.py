@@ -150,7 +150,7 @@ def draw() -> Canvas:
     for axes, (application, title) in zip(panels, APPLICATIONS.items(), strict=True):
         _draw_panel(axes, application)
         axes.set_title(title)
-        axes.set_xlabel("global batch size")
+        axes.set_xlabel(style.log_label("global batch size"))
     panels[0].set_ylabel("epochs to target")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=4)
@@ -166,9 +166,10 @@ def _draw_panel(axes: Axes, application: str) -> None:
         (kept, style.VERMILLION, "--", "kept points"),
     ):
         fit = series.fit
-        low, high = fit.band(batch)
-        axes.fill_between(batch, low, high, color=color, alpha=0.12, linewidth=0, zorder=1)
         axes.plot(batch, fit.predict(batch), color=color, linestyle=dash, zorder=2, label=f"fit of {name}")
+        if fit.lines is not None:
+            axes.fill_between(batch, *fit.band(batch), color=color, alpha=0.12, linewidth=0, zorder=1,
+                              label=f"95 % band of {name}")  # fmt: skip
     for point in every.points:
         epochs, runs = np.unique(point.epochs, return_counts=True)
         axes.scatter(np.full(len(epochs), point.batch_size), epochs, s=9 * runs, color=style.FAINT, alpha=0.7, zorder=3,

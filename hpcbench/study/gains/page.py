@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -13,8 +12,8 @@ from hpcbench.results import style, units
 from hpcbench.results.report import Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.summary import Summary
-from hpcbench.results.tables import WIDTH, table
 from hpcbench.study.gains.definition import Gains
+from hpcbench.study.gains.plan_text import missing_text, wrapped
 from hpcbench.study.gains.plots import figures
 from hpcbench.study.gains.results import Results
 from hpcbench.study.gains.sentences import fastest, findings, heading, notes, times, unavailable
@@ -49,20 +48,6 @@ def text_of(study: Gains, results: Results, first: Summary, warmup_steps: int) -
         "\n".join(wrapped(notes(study, results, warmup_steps))),
     ]
     return "\n\n".join(block for block in blocks if block)
-
-
-def missing_text(missing: Sequence[tuple[str, str]]) -> str:
-    """What was not measured, and why; empty if everything was."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in missing:
-        by_reason.setdefault(reason, []).append(name)
-    lines = wrapped([f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()])
-    return "\n".join(["Not measured", *lines]) if lines else ""
-
-
-def wrapped(lines: Sequence[str]) -> list[str]:
-    """Each sentence in lines of at most 100 columns."""
-    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
 
 
 def machine(study: Gains, first: Summary) -> str:
@@ -113,8 +98,3 @@ def tiles(study: Gains, results: Results) -> list[dict[str, str]]:
          "note": f"{helped} faster alone; {len(unavailable(study, results))} not measured"},
         {"label": "Repeats", "value": str(study.repeats), "note": f"of {study.steps} steps, a seed each"},
     ]  # fmt: skip
-
-
-def plan_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
-    """The options of a plan: what each sets, and its runs."""
-    return table(["option", "name", "sets", "runs"], rows, right=("runs",))

@@ -10,7 +10,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import style
+from hpcbench.results.figure_findings import phase_words
 from hpcbench.results.plots import Figure, metric_label
+from hpcbench.results.units import counted, whole_percent
 from hpcbench.study.gains.results import OptionResult, Results
 from hpcbench.study.gains.sentences import label
 from hpcbench.study.gains.table import members, short
@@ -59,9 +61,27 @@ def gains(shown: Sequence[OptionResult], results: Results, metric: str) -> Figur
     caption = (
         "Left: the geometric mean over repeats with its 95 % interval, and each repeat as a faint dot; below 1 is "
         "faster. Blue is faster, orange slower or of worse quality, grey not told apart from the baseline. Right: "
-        "every seed; the band is the baseline's."
+        "every seed; shaded: the range of the baseline's."
     )
-    return Figure("gains", "What each option brings", caption, figure)
+    return Figure("gains", "What each option brings", caption, figure, gains_finding(results))
+
+
+def gains_finding(results: Results) -> str:
+    """How many options are faster, slower and of worse quality, by the tests."""
+    verdicts = [result.verdict for result in results.options if result.ratio is not None]
+    said = [f"Faster than the baseline: {verdicts.count('faster')} of {counted(len(verdicts), 'option')}"]
+    others = (("slower", "slower"), ("worse quality", "of worse quality"))
+    said += [f"{words}: {verdicts.count(verdict)}" for verdict, words in others if verdict in verdicts]
+    return "; ".join(said)
+
+
+def parts_finding(shown: Sequence[OptionResult]) -> str:
+    """The longest part of a step of the first of these, and its share."""
+    seconds = {name: shown[0].part(name) or 0.0 for name in STEP_PARTS}
+    longest, whole_s = max(seconds, key=seconds.__getitem__), sum(seconds.values())
+    if not whole_s:
+        return ""
+    return f"{phase_words(longest)} takes {whole_percent(seconds[longest] / whole_s)} of a step of {short(shown[0])}"
 
 
 def draw_ratio(axes: Axes, y: int, result: OptionResult) -> None:
@@ -91,4 +111,4 @@ def parts(shown: Sequence[OptionResult]) -> Figure:
     axes.set_xlabel("milliseconds of a step")
     figure.legend(loc="outside upper left", ncols=4)
     caption = "Medians of repeats, the mean over ranks; what the step does not wait for is in no part of it."
-    return Figure("parts", "Where the time of a step goes", caption, figure)
+    return Figure("parts", "Where the time of a step goes", caption, figure, parts_finding(shown))

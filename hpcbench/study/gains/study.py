@@ -11,6 +11,7 @@ from hpcbench.results.units import counted
 from hpcbench.study.folder import StudyFolder, begun, held
 from hpcbench.study.gains.definition import KIND, Gains, grow
 from hpcbench.study.gains.plan import PLAIN_OPTION, PlannedRun, alone, due, status, study_run, together
+from hpcbench.study.gains.plan_text import missing_text, plan_table
 from hpcbench.study.local_runs import Launcher, LocalLauncher, LocalRuns
 from hpcbench.study.preset_values import refuse_changed_preset, study_config
 from hpcbench.study.progress import Progress, say
@@ -145,8 +146,6 @@ def read_study(folder: StudyFolder) -> Gains:
 
 def plan(study: Gains, statuses: Statuses) -> str:
     """The options with what each sets, those that are not measured, and how many runs there are."""
-    from hpcbench.study.gains.page import missing_text, plan_table
-
     runs = alone(study)
     rows = [
         (option.label, option.name, sets(option.settings, option.ranks), f"{done} of {study.repeats}")

@@ -53,7 +53,7 @@ def timeline(rows: Sequence[PointResult], simulated: bool = False) -> Figure | N
         axes.axvspan(begin, end, color=style.SERIES[0], alpha=0.1, linewidth=0, zorder=0)
         lines.append(Patch(color=style.SERIES[0], alpha=0.1, label="all of them at once"))
     figure.legend(handles=lines, loc="outside upper left", ncols=len(lines), handlelength=1.6)
-    return Figure("instances", title(row, run), caption(row, run, simulated), figure)
+    return Figure("instances", "When the instances trained", caption(row, run, simulated), figure, finding(row, run))
 
 
 def draw(axes: Axes, order: Sequence[InstanceClock], pruned: set[str], first: float, length: float) -> None:
@@ -77,8 +77,8 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return (3600.0, "h") if seconds > 10_800 else (60.0, "min") if seconds > 180 else (1.0, "s")
 
 
-def title(row: PointResult, run: RepeatResult) -> str:
-    """What the plot shows: how many instances trained at the same time, and for how much of their time."""
+def finding(row: PointResult, run: RepeatResult) -> str:
+    """How many instances trained at the same time, and for how much of their time."""
     counted = f"{run.instances:,}" + (f" of {row.instances:,}" if run.instances < row.instances else "")
     return f"{counted} instances trained at the same time, all of them for {100 * (run.together or 0.0):.0f} % of it"
 

@@ -20,6 +20,7 @@ from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import StagingConfig
 from hpcbench.planning.job_fit import doctor_gib, settings_of_script, staging_nodes
 from hpcbench.planning.staged_bytes import staged_bytes
+from hpcbench.results.units import counted
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.run_matrix import (
     PlannedRun,
@@ -70,7 +71,7 @@ def instances_job(study: Scaling, site: Site, group: Sequence[PlannedRun], folde
         {run.name: study_run(study, run).words for run in group}, len(group), one.ranks, one.ranks * one.gpus_per_rank,
         keep, launchers=launchers, cores=one.cores_per_rank, further_words=tuple(asked_for(one).split()),
     )  # fmt: skip
-    title = f"{study.mode} scaling, {len(group)} instances of {study.application}, preset {study.preset},"
+    title = f"{study.mode} scaling, {counted(len(group), 'instance')} of {study.application}, preset {study.preset},"
     return replace(one, nodes=one.nodes * len(group), title=title, arguments=(), packed=packed)
 
 

@@ -11,10 +11,11 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from hpcbench import __version__
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure
-from hpcbench.results.report import Drawn, write_page
+from hpcbench.results.report import LONGEST_HEADING, Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.study.scaling import instance_plots, phase_plots, plots, table
 from hpcbench.study.scaling.content import Content
+from hpcbench.study.scaling.figure_findings import headline
 from hpcbench.study.scaling.findings import fastest_variant, findings, fit_words, notes
 from hpcbench.study.scaling.instance_table import instance_notes, instance_sheets, pruned_lines
 from hpcbench.study.scaling.point_results import Mode, by_variant, efficiency, rate, speed_up
@@ -100,11 +101,14 @@ def page_of(content: Content, drawn: Mapping[str, Drawn]) -> str:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     many = content.mode == "throughput"
+    kind, lead = heading(content), headline(content)
+    fits_heading = len(lead) <= LONGEST_HEADING
     return environment.get_template(PAGE).render(
         version=__version__,
-        page_title=f"{content.application} {content.preset}: {heading(content).lower()}",
+        page_title=f"{content.application} {content.preset}: {kind.lower()}: {lead}",
         content=content,
-        heading=heading(content),
+        kind=kind if fits_heading else "",
+        heading=lead if fits_heading else kind,
         findings=findings(content),
         tiles=tiles(content),
         figures=drawn,

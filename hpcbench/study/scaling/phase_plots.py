@@ -18,6 +18,7 @@ from hpcbench.results import style
 from hpcbench.results.plots import Figure, Floats, by_row, words
 from hpcbench.results.units import significant
 from hpcbench.study.plots import log_values
+from hpcbench.study.scaling.figure_findings import phases_finding, solution_finding, staging_finding
 from hpcbench.study.scaling.plots import (
     draw_ideal,
     draw_points,
@@ -75,7 +76,7 @@ def phases(rows: Sequence[PointResult], simulated: bool = False) -> Figure | Non
         "Parts of an optimizer step exclude one another: medians over repeats of the mean over ranks. Communication "
         "is what computation did not hide; other is the rest of the step's wall time."
     )
-    return Figure("phases", "Where a step spends its time", caption, figure)
+    return Figure("phases", "Where a step spends its time", caption, figure, phases_finding(rows, simulated))
 
 
 def stack(axes: Axes, rows: Sequence[PointResult], share: bool, crowded: bool = False) -> None:
@@ -119,16 +120,15 @@ def staging(rows: Sequence[PointResult], simulated: bool = False) -> Figure | No
         shifts(list(rows_by_variant), nodes).items(), rows_by_variant.values(), strict=True
     ):
         draw_points(axes, members, "staging_bytes_per_s", look[variant], shift)
-    log_values(axes)
+    log_values(axes, "staging bandwidth (GB/s)")
     node_axis(axes, nodes, 7.2, simulated)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e9:,.10g}"))
-    axes.set_ylabel("staging bandwidth (GB/s)")
     caption = (
         "Bytes that landed on all nodes together, per second of staging: medians of the repeats, and each repeat as a "
         "faint dot. Dotted: the smallest size times the factor in nodes. A curve that flattens meets the limit of what "
         "the nodes share, such as the file system."
     )
-    return Figure("staging", "Staging bandwidth against nodes", caption, figure)
+    return Figure("staging", "Staging bandwidth against nodes", caption, figure, staging_finding(rows, simulated))
 
 
 @style.styled
@@ -146,19 +146,19 @@ def solution(solutions: Mapping[str, Sequence[Solution]], simulated: bool = Fals
         3.4, [Line2D([], [], label=name or "training to the target", **look[name], **SOLID) for name in shown]
     )
     left, right = figure.subplots(1, 2)
-    for axes, scale, name in ((left, length, "time"), (right, 1.0, "node_hours")):
+    for axes, scale, name, label in (
+        (left, length, "time", f"time to solution ({unit})"), (right, 1.0, "node_hours", "node-hours of a training")
+    ):  # fmt: skip
         figures = {variant: costs(members, name) / scale for variant, members in shown.items()}
         for variant, shift in shifts(list(shown), nodes).items():
             draw_costs(axes, shown[variant], figures[variant], look[variant], shift)
-        cost_axis(axes, np.concatenate(list(figures.values())))
+        cost_axis(axes, np.concatenate(list(figures.values())), label)
         node_axis(axes, nodes, 3.3, simulated)
     for axes, one, name, scale, word in (
         (left, best, "time", length, "fastest"), (right, least, "node_hours", 1.0, "cheapest")
     ):  # fmt: skip
         value, low, _ = costs([one], name)[0] / scale
         mark(axes, one.nodes, float(value), float(low), word)
-    left.set_ylabel(f"time to solution ({unit})")
-    right.set_ylabel("node-hours of a training")
     caption = (
         "Epochs to the evaluation that meets the target at the batch of each size, from the convergence study, times "
         "the samples of an epoch over the measured throughput, with staging and start."
@@ -169,7 +169,8 @@ def solution(solutions: Mapping[str, Sequence[Solution]], simulated: bool = Fals
         )
     if any(training.extrapolated for training in everything):
         caption += " Hollow: the batch lies outside of those of the convergence study."
-    return Figure("solution", "Time and cost of a training to the target", caption, figure)
+    finding = solution_finding(everything, simulated)
+    return Figure("solution", "Time and cost of a training to the target", caption, figure, finding)
 
 
 def costs(members: Sequence[Solution], name: str) -> Floats:
@@ -195,14 +196,15 @@ def draw_costs(axes: Axes, members: Sequence[Solution], values: Floats, look: Ma
         axes.plot(x, middle, **{**look, "linestyle": "none", **SOLID, **face}, zorder=4)
 
 
-def cost_axis(axes: Axes, values: Floats) -> None:
+def cost_axis(axes: Axes, values: Floats, label: str) -> None:
     """Set a y axis from 0, or a logarithmic one for a wide range, with room for words below and above."""
     middles, lows, highs = values.T
     if middles.max() > WIDE * middles.min():
         axes.set_ylim(max(float(lows.min()), float(middles.min()) / 2) / 1.7, float(highs.max()) * 1.3)
-        log_values(axes)
+        log_values(axes, label)
     else:
         axes.set_ylim(0, float(highs.max()) * 1.08)
+        axes.set_ylabel(label)
 
 
 def mark(axes: Axes, nodes: int, value: float, low: float, word: str) -> None:

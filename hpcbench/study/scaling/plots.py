@@ -18,6 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from hpcbench.results import style
 from hpcbench.results.plots import Figure, by_row
 from hpcbench.study.plots import log_values, thousands
+from hpcbench.study.scaling.figure_findings import efficiency_finding, throughput_finding, variants_finding
 from hpcbench.study.scaling.point_results import Mode, PointResult, by_variant, efficiency, rate
 from hpcbench.study.scaling.scaling_laws import SpeedFit
 from hpcbench.study.scaling.table import grouped
@@ -64,7 +65,7 @@ def node_axis(axes: Axes, nodes: Sequence[int], inches: float, simulated: bool) 
     axes.xaxis.set_minor_locator(NullLocator())
     named = named_sizes(nodes, inches)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if round(value) in named else ""))
-    axes.set_xlabel("simulated nodes" if simulated else "nodes")
+    axes.set_xlabel(style.log_label("simulated nodes" if simulated else "nodes"))
 
 
 def named_sizes(nodes: Sequence[int], inches: float) -> set[int]:
@@ -150,16 +151,15 @@ def throughput(
     for (variant, shift), members in zip(shifts(list(shown), nodes).items(), shown.values(), strict=True):
         joined = {} if variant not in curves else {"linestyle": "none"}
         draw_points(axes, members, "samples_per_s", look_by_variant[variant] | joined, shift)
-    log_values(axes)
+    log_values(axes, "training samples/s")
     limits = axes.get_ylim()  # before the bands, which may reach to zero
     for variant, fit in curves.items():
         draw_fit(axes, fit, look_by_variant[variant], sizes(shown[variant]))
     axes.set_ylim(limits)
     node_axis(axes, nodes, 7.2, simulated)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
-    axes.set_ylabel("training samples/s")
     caption = throughput_caption(mode, curves, len(shown) > 1)
-    return Figure("throughput", "Throughput against nodes", caption, figure)
+    return Figure("throughput", "Throughput against nodes", caption, figure, throughput_finding(rows, simulated))
 
 
 def draw_fit(axes: Axes, fit: SpeedFit, look: Mapping[str, Any], nodes: Sequence[int]) -> None:
@@ -179,7 +179,7 @@ def throughput_caption(mode: Mode, curves: Mapping[str, SpeedFit], several: bool
         f"Training samples per second of {of}: medians of the repeats, and each repeat as a faint dot. Dotted: "
         + ("the fastest variant of " if several else "")
         + "the smallest size times the factor in nodes."
-        + (f" Curves: {laws}'s law fitted to the repeats, with its 95 % band." if laws else "")
+        + (f" Curves: {laws}'s law fitted to the repeats; shaded: its 95 % band." if laws else "")
     )
 
 
@@ -203,7 +203,7 @@ def efficiencies(rows: Sequence[PointResult], simulated: bool = False) -> Figure
         "Throughput over that of the smallest size, divided by the factor in nodes. Bars reach from the slowest to the "
         "fastest repeat, against the median of the smallest size."
     )
-    return Figure("efficiency", "Efficiency against nodes", caption, figure)
+    return Figure("efficiency", "Efficiency against nodes", caption, figure, efficiency_finding(rows, simulated))
 
 
 def draw_efficiency(
@@ -271,4 +271,4 @@ def variants(rows: Sequence[PointResult], simulated: bool = False) -> Figure | N
         "Medians of the repeats, filled where they are the highest of their size, and each repeat as a faint dot. The "
         "axes do not start at 0."
     )
-    return Figure("variants", "Throughput by variant", caption, figure)
+    return Figure("variants", "Throughput by variant", caption, figure, variants_finding(rows, simulated))

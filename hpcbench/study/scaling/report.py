@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.batch.site import find_site
 from hpcbench.config.schema import RunConfig
 from hpcbench.results.summary import Summary
+from hpcbench.results.units import counted
 from hpcbench.study.fit import EpochFit
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.preset_values import study_config
@@ -17,6 +17,7 @@ from hpcbench.study.progress import say
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.extras import Extras
 from hpcbench.study.scaling.jobs import without_staging
 from hpcbench.study.scaling.joined import read_convergence, remember, with_convergence
 from hpcbench.study.scaling.page import write_scaling
@@ -34,16 +35,6 @@ LEAST_MODELS = {"cosmoflow": 10, "deepcam": 5}
 """Instances that must reach the target for a published throughput, by the rules' name of the benchmark (MLPerf HPC
 training rules, section on the number of runs).
 """
-
-
-@dataclass(frozen=True)
-class Extras:
-    """What the page joins to the measurements."""
-
-    convergence: str | None = None
-    """Folder of a convergence study of the same application, or ``none``; unset: the one that the study remembers."""
-    campaign: Campaign = field(default_factory=Campaign)
-    """What the proposal table is for."""
 
 
 def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
@@ -143,8 +134,8 @@ def machine(first: Summary) -> str:
     from hpcbench import __version__
 
     return (
-        f"{first.device}, {first.ranks_per_node} rank(s) a node of {first.threads} compute thread(s), "
-        f"{first.precision}, hpcbench {__version__}"
+        f"{first.device}, {counted(first.ranks_per_node, 'rank')} a node of "
+        f"{counted(first.threads, 'compute thread')}, {first.precision}, hpcbench {__version__}"
     )
 
 
@@ -174,7 +165,7 @@ def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:
         text = f"{number} interrupted and resumed; the figures are over all attempts, without the gaps"
         if study.steps is None:
             alone = " that trained alone" if study.mode == "throughput" else ""
-            text += f". The clock goes on in a gap, so the time of such a run{alone} is left out"
+            text += f". The clock runs on in a gap, so the time of such a run{alone} is left out"
         sentences.append(f"{text}.")
     devices = sorted({s.device for s in summaries})
     if len(devices) > 1:

@@ -28,6 +28,9 @@ def test_panels_name_the_error_of_network_and_mean() -> None:
         diagonal = axes.lines[0]
         assert np.array_equal(diagonal.get_xdata(), diagonal.get_ydata())
     assert "200 validation samples" in drawn.caption
+    assert drawn.finding == "The error is below that of predicting the mean for 4 of 4 parameters"
+    wrong = {name: values + 2.0 * name.startswith("predicted_h") for name, values in columns.items()}
+    assert predictions(wrong).finding == "The error is below that of predicting the mean for 3 of 4 parameters"
 
 
 def test_slices_are_titled_with_their_redshifts() -> None:

@@ -60,6 +60,10 @@ def test_bars_are_the_overlaps_of_network_and_baselines() -> None:
     assert drawn is not None
     heights = [bar.get_height() for bar in drawn.figure.axes[0].patches]
     assert heights == [0.98, 0.0, 0.42, 0.97, 0, 0]
+    assert drawn.finding == "The network's IoU is above that of every baseline for 2 of 3 classes"
+    alone = class_overlap(replace(run, summary=replace(summary(), baselines={})))
+    assert alone is not None
+    assert alone.finding == ""
     assert class_overlap(replace(run, summary=Summary("deepcam", "Climate", "smoke"))) is None
 
 

@@ -195,7 +195,7 @@ def test_numbers_that_are_not_finite_become_null_and_come_back_as_nan():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", r"x\.json: is not JSON .*; the run that wrote it may still be going on"),
+        ("{", r"x\.json: is not JSON .*; the run that writes it may not have ended"),
         ("[]", "has no key 'schema'"),
         ('{"schema": 2}', "has schema 2, this version reads 1; use the hpcbench that wrote it"),
         ('{"schema": 1, "title": "t"}', "lacks the keys application, preset"),
@@ -204,6 +204,39 @@ def test_numbers_that_are_not_finite_become_null_and_come_back_as_nan():
 def test_a_summary_that_cannot_be_read_says_why(text, problem):
     with pytest.raises(DataError, match=problem):
         Summary.from_json(text, "x.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("resumed", "x", r"resumed \(x\) must be a whole number"),
+        ("resumed", True, r"resumed \(true\) must be a whole number"),
+        ("warm_samples_per_s", "fast", r"warm_samples_per_s \(fast\) must be a number"),
+        ("warm_samples_per_s", 10**400, "warm_samples_per_s .a number of more than 60 digits. must be"),
+        ("seed", "x", r"seed \(x\) must be a whole number"),
+        ("seed", 10**400, "seed .a number of more than 60 digits. must be"),
+        ("status", "done", "status .done. must be one of success, target_not_reached, aborted"),
+        ("epochs", math.nan, r"epochs \(nan\) must be a number"),
+        ("device", ["cpu"], r"device \(\[cpu\]\) must be a text"),
+        ("slow_nodes", "n1", r"slow_nodes \(n1\) must be a list"),
+        ("phases_s", {"init": "x"}, r"phases_s.init \(x\) must be a number"),
+        ("metrics", [1], r"metrics \(\[1\]\) must be a mapping of names to values"),
+        ("metrics", {"mae": "low"}, r"metrics.mae \(low\) must be a number or null"),
+        ("metrics", {"mae": -(10**400)}, r"metrics.mae .* must be a number or null"),
+        ("baselines", {"mean": 1}, r"baselines.mean \(1\) must be a mapping of names to values"),
+        ("nodes", 0, r"nodes \(0\) must be at least 1"),
+        ("spatial", "2x", r"parallel.spatial \(2x\) must be a number of ranks such as 4"),
+    ],
+)
+def test_a_value_that_a_summary_cannot_have_is_named(key, value, problem):
+    values = json.loads(Summary("a", "b", "c").to_json()) | {key: value}
+    with pytest.raises(DataError, match=rf"^x\.json: is damaged \({problem}.*\); restore it, or leave the run out$"):
+        Summary.from_json(json.dumps(values), "x.json")
+
+
+def test_a_summary_that_is_nested_too_deeply_is_one_line():
+    with pytest.raises(DataError, match=r"^x\.json: is not JSON \(maximum recursion depth exceeded"):
+        Summary.from_json("[" * 100_000, "x.json")
 
 
 def test_the_summary_of_a_folder(tmp_path):

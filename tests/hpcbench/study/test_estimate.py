@@ -8,10 +8,15 @@ import pytest
 
 from hpcbench.config.schema import TrainConfig
 from hpcbench.study.definition import Study
-from hpcbench.study.estimate import calibrate
+from hpcbench.study.estimate import Speed, calibrate
 from hpcbench.study.plan import PlannedRun, Point, study_run
 from hpcbench.study.run_slots import Slot
 from tests.hpcbench.study.conftest import FakeLauncher
+
+
+def test_a_single_run_is_counted_as_one() -> None:
+    assert Speed(1.0, 2.0, 3.0, "").words(1, 1).startswith("about 5.00 s for 1 run, 1 at once: ")
+    assert " for 2 runs, 1 at once: " in Speed(1.0, 2.0, 3.0, "").words(2, 1)
 
 
 def test_a_short_run_measures_no_noise_and_counts_all_evaluations(study: Study, tmp_path: Path) -> None:

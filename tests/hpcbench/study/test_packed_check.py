@@ -40,14 +40,14 @@ def test_the_process_that_makes_the_runs_checks_the_job_first(
     assert runs_of_jobs(folder)["0003"] == runs_of_jobs(folder)["0001"]
     enough = f"ranks=1,nodes=1,cores={len(os.sched_getaffinity(0))},gpus=0"
     assert work(queue, 3, launcher, monkeypatch, "COMPLETED", asked[1], enough) == 0
-    assert "hpcbench: the job is as asked: 1 ranks on 1 node(s)" in capsys.readouterr().out
+    assert "hpcbench: the job is as asked: 1 rank on 1 node with " in capsys.readouterr().out
     assert len(launcher.started) == 2
 
 
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        ("ranks=4", "a process that no launcher started: 1 rank(s) instead of 4"),
+        ("ranks=4", "a process that no launcher started: 1 rank instead of 4"),
         ("ranks=1,gpu=1", "--check-job (gpu=1) must be NAME=NUMBER, each name once; names:"),
     ],
 )

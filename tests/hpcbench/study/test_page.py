@@ -15,7 +15,7 @@ from hpcbench.study.convergence import read_statuses, report
 from hpcbench.study.definition import Borrow, Study
 from hpcbench.study.findings import findings
 from hpcbench.study.folder import StudyFolder, held
-from hpcbench.study.page import fit_series, machine_of
+from hpcbench.study.page import fit_series, machine_of, pooled_noise_scales
 from hpcbench.study.plots import machine_time
 from hpcbench.study.rates import Rate
 from hpcbench.study.results import read_curves, read_rows, runs_needed
@@ -96,6 +96,18 @@ def test_the_noise_scale_is_a_ratio_of_sums_over_all_runs(made: tuple[Study, Stu
     words = f"194 ({np.mean(scales) - half:.0f} to {np.mean(scales) + half:.0f})"
     assert words in made[1].page.read_text(encoding="utf-8")
     assert f"noise scale {words}" in made[1].table.read_text(encoding="utf-8")
+
+
+def test_the_noise_scale_leaves_out_runs_that_broke_down(made: tuple[Study, StudyFolder]) -> None:
+    """The gradients of a run that diverges are so large at its end that they would be most of the sums."""
+    rows = read_rows(made[0], read_statuses(*made))
+    curves = read_curves(made[1], rows)
+    scales = pooled_noise_scales(rows, curves)
+    for status, counts in (("missed", True), ("diverged", False), ("failed", False)):
+        first, *others = rows
+        (run, state), *runs = first.runs
+        changed = [replace(first, runs=[(run, replace(state, status=status)), *runs]), *others]
+        assert (pooled_noise_scales(changed, curves)[first.label] == scales[first.label]) is counts, status
 
 
 def test_findings_are_ratios_of_means(made: tuple[Study, StudyFolder]) -> None:

@@ -13,9 +13,10 @@ import pytest
 from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.extras import Extras
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult, by_variant
 from hpcbench.study.scaling.proposal import Campaign
-from hpcbench.study.scaling.report import Extras, config_of, notes, report, too_few_models
+from hpcbench.study.scaling.report import config_of, machine, notes, report, too_few_models
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.time_to_solution import Solution
 from hpcbench.study.scaling.trainings import CONVERGENCE, MEASURED, Training, trainings
@@ -110,13 +111,19 @@ def test_a_variant_that_missed_its_target_does_not_take_the_trainings_of_another
     assert two.basis.endswith("an upper bound")
 
 
+def test_the_machine_counts_ranks_and_threads() -> None:
+    run = Summary("cosmoflow", "t", "smoke", device="AMD EPYC", ranks_per_node=1, threads=1)
+    assert machine(run).startswith("AMD EPYC, 1 rank a node of 1 compute thread, 32-true, ")
+    assert ", 2 ranks a node of 4 compute threads, " in machine(replace(run, ranks_per_node=2, threads=4))
+
+
 def test_a_resumed_run_has_the_samples_of_its_training_but_no_time() -> None:
     resumed = row(1, "a", 100, samples_per_model=300)
     assert lengths([resumed], {}, to_target=True) == [Training(3, 300, 3, MEASURED)]
     summaries = [Summary("cosmoflow", "t", "smoke", resumed=number) for number in (0, 1)]
     said = "1 run was interrupted and resumed; the figures are over all attempts, without the gaps."
     assert notes(STUDY, summaries) == [said]
-    left_out = " The clock goes on in a gap, so the time of such a run is left out."
+    left_out = " The clock runs on in a gap, so the time of such a run is left out."
     assert notes(replace(STUDY, steps=None), summaries) == [said + left_out]
     alone = left_out.replace("run is", "run that trained alone is")
     assert notes(replace(STUDY, steps=None, mode="throughput"), summaries) == [said + alone]

@@ -131,11 +131,9 @@ def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
 
 def machine(first: Summary) -> str:
     """What the runs ran on, in one line."""
-    from hpcbench import __version__
-
     return (
         f"{first.device}, {counted(first.ranks_per_node, 'rank')} a node of "
-        f"{counted(first.threads, 'compute thread')}, {first.precision}, hpcbench {__version__}"
+        f"{counted(first.threads, 'compute thread')}, {first.precision}"
     )
 
 

@@ -51,8 +51,8 @@ def ways(layer: SplitConvolution, shape: torch.Size) -> tuple[Callable[[], Tenso
     weight = layer.met_weight()
     stride, extent = layer.geometry.stride[0], (weight.shape[2] - 1) * layer.geometry.dilation[0] + 1
     known = widening.kept.moved(-widening.need.start)
-    before = [span for _, span in widening.receives if span.start < widening.kept.start]
-    after = [span for _, span in widening.receives if span.start >= widening.kept.stop]
+    before = [extent for _, extent in widening.receives if extent.start < widening.kept.start]
+    after = [extent for _, extent in widening.receives if extent.start >= widening.kept.stop]
     # Padding is known, too.
     low, high = (known.start if before else 0), (known.stop if after else widening.need.length)
     outputs = (widening.need.length - extent) // stride + 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,15 +18,15 @@ import numpy as np
 
 from hpcbench.characterisation.file import read_characterisation
 from hpcbench.characterisation.model import Characterisation
-from hpcbench.characterisation.roofline import curve_of
 from hpcbench.prediction.calibration import between
 from hpcbench.prediction.kernel_time import COMPUTED_IN, Kernels, kernels_of
+from hpcbench.prediction.message_time import MessageTime
+from hpcbench.prediction.planned_staging import plan_of, way_of
 from hpcbench.prediction.platforms import Fact, Platform
 from hpcbench.prediction.staged_time import staged_time
 from hpcbench.prediction.step_time import case_of
-from hpcbench.prediction.workload import Work
+from hpcbench.prediction.workload import Work, work_of
 from staging.options import StageOptions
-from staging.planning.plan_summary import NodeFlow, PlanSummary
 from staging.probing.probe import probe
 from staging.ranks.world import Alone
 from staging.stage import stage
@@ -79,12 +80,8 @@ def device_s(kernels: Kernels, work: Work, roofs: Characterisation, batch: int) 
 
 def message_s(characterisation: Characterisation) -> float:
     """Seconds of the messages of a step, by their curves; a rank that computes on its only core hides none of them."""
-    total = 0.0
-    for message in characterisation.messages:
-        curve = curve_of(characterisation, message)
-        if curve is not None:
-            total += message.count * curve.latency_s + message.bytes / curve.bytes_per_s
-    return total
+    messages = MessageTime.of(characterisation)
+    return 0.0 if messages is None else sum(float(sent.seconds(sent.among)) for sent in messages.messages)
 
 
 def steps_here(
@@ -98,7 +95,7 @@ def steps_here(
         one_rank = characterise(application, preset, small, 1, 5 * seconds, file)
         top = characterise(application, preset, large, 1, 3 * seconds, folder / f"{application}-large.json")
         both = characterise(application, preset, small, 2, 3 * seconds, folder / f"{application}-two.json")
-        kernels, work, _ = kernels_of(file)
+        kernels, work, *_ = kernels_of(file)
         known = {
             float(small): np.zeros(()),
             float(large): np.log(top.steps[0].median_s / device_s(kernels, work, one_rank, large)),
@@ -112,7 +109,8 @@ def steps_here(
         for batch in others:
             rows.append(row(f"{application}, local batch {batch}", "step", alone(batch, one_rank), taken[batch]))
         batch = others[0]
-        rows.append(row(f"{application}, one node", "one node", alone(batch, one_rank), taken[batch]))
+        one = timed(application, preset, repeats, seconds, 1, (batch,), folder)
+        rows.append(row(f"{application}, one node", "one node", alone(batch, one_rank), one[batch]))
         two = timed(application, preset, repeats, seconds, 2, (batch,), folder)
         rows.append(row(f"{application}, two nodes", "two nodes", alone(batch, both) + message_s(both), two[batch]))
     return rows
@@ -127,15 +125,16 @@ def staging_here(memory: Path, disk: Path, repeats: int, files: int, size: int, 
         for number in range(files):
             (source / f"{number:05d}.bin").write_bytes(content)
         os.sync()
-        summary = PlanSummary(files, files * size, 1, (NodeFlow(0, files, files * size, files * size, 0, 0, 0),))
+        summary = plan_of(
+            replace(work_of("cosmoflow"), train_samples=files, validation_samples=0, stored_bytes=size), 1
+        )
         places = {"memory": Path(fast), "disk": Path(slow)}
         predicted, ways = {}, {}
         for name, place in places.items():
             ceilings = probe(
                 StageOptions(source, str(place / "probed"), threads=2), Alone(), budget_s=probe_s, quiet=True
             )
-            best = ceilings.best("write_flushed")
-            ways[name] = best.note if best is not None else "auto"
+            ways[name] = way_of(ceilings)
             predicted[name] = staged_time(summary, ceilings, way=ways[name]).seconds
         taken: dict[str, list[float]] = {name: [] for name in places}
         for _ in range(repeats):

@@ -37,7 +37,7 @@ SHOWN = {
     "cosmoflow": ("ridge regression on power spectra", ("mae", "mae_omega_m", "mae_sigma_8", "mae_n_s")),
     "deepcam": ("per-pixel thresholds", ("iou", "iou_tropical_cyclone", "iou_atmospheric_river")),
 }
-"""Of each application, the baseline that a network has to beat, and the metrics of the table."""
+"""The baseline that a network of each application has to beat, and the metrics of the table."""
 
 
 def main() -> None:

@@ -73,6 +73,7 @@ def show(judgement: Judgement) -> None:
     headers = ["same system, larger: errors of the step in %", "from", "model", "no change"]
     print("\n" + table(headers, [pair_line(pair) for pair in judgement.pairs], right=headers[1:], width=130))
     print(f"\nNo better than a rule of one line: {', '.join(judgement.experimental) or 'nothing'}")
+    print(f"Its largest errors exceed those of such a rule: {', '.join(judgement.worse_at_worst) or 'nowhere'}")
 
 
 def published() -> dict[str, object]:

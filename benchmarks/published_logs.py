@@ -1,7 +1,9 @@
-"""How long it takes to read and score thousands of published logs, at first and again.
+"""How long it takes to read, score and draw thousands of published logs, at first and again.
 
 ``python benchmarks/published_logs.py`` writes ``benchmarks/results/published_logs.json``. As many logs as
 MLPerf HPC has published are made from those of the tests, each with its own seed and clock, in the trees of two rounds.
+``results`` reads and scores; ``analyze`` reads, and draws every plot of the entries, of which these rounds have several
+times as many as the published ones. Each has its own cache, so that at first neither finds what the other has read.
 Each command is a process of its own, timed from the start of Python. The peer is Python's ``json`` on every line of the
 logs in one process, the least that reading takes if no line is skipped.
 """
@@ -21,8 +23,9 @@ from pathlib import Path
 from _common import write_results
 from _multiplied_logs import PUBLISHED, multiply
 
+COMMANDS = ("results", "analyze")
 BOUNDS_S = {"at first": 15.0, "again": 2.0}
-"""On two cores."""
+"""Of each command on two cores."""
 MARK = ":::MLLOG "
 PARSE = f"""
 import json, sys
@@ -62,27 +65,32 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=PUBLISHED)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    taken: dict[str, list[Taken]] = {"at first": [], "again": [], "json": []}
+    taken: dict[str, list[Taken]] = {
+        **{f"{command} {when}": [] for command in COMMANDS for when in BOUNDS_S},
+        "json": [],
+    }
     with tempfile.TemporaryDirectory() as folder:
         rounds = Path(folder) / "rounds"
         size = multiply(rounds, options.logs)
         time.sleep(2.5)  # logs that have just changed are not cached
-        words = [sys.executable, "-m", "hpcbench", "results", str(rounds)]
         for number in range(options.rounds):
-            cache = Path(folder) / f"cache{number}"
-            taken["at first"].append(timed(words, cache))
-            taken["again"].append(timed(words, cache))
-            taken["json"].append(timed([sys.executable, "-c", PARSE, str(rounds)], cache))
+            for command in COMMANDS:
+                cache = Path(folder) / f"cache-{command}-{number}"
+                for when in BOUNDS_S:
+                    out = ["--out", str(cache / when)] if command == "analyze" else []
+                    words = [sys.executable, "-m", "hpcbench", command, str(rounds), *out]
+                    taken[f"{command} {when}"].append(timed(words, cache))
+            taken["json"].append(timed([sys.executable, "-c", PARSE, str(rounds)], Path(folder)))
     lines = int(taken["json"][0].said)
     results: dict[str, object] = {"logs": options.logs, "bytes": size, "lines": lines}
     missed = []
     for name, timings in taken.items():
         middle = sorted(timings, key=lambda one: one.clock_s)[len(timings) // 2]
-        bound = BOUNDS_S.get(name)
+        bound = BOUNDS_S.get(name.partition(" ")[2])
         results[name] = {"median_clock_s": middle.clock_s, "bound_s": bound, "runs": [asdict(one) for one in timings]}
         print(f"{name}: {middle.clock_s:.2f} s, {middle.processor_s:.2f} s of processors", flush=True)
         missed += [name] if bound is not None and middle.clock_s > bound else []
-    pairs = zip(taken["at first"], taken["json"], strict=True)
+    pairs = zip(taken["results at first"], taken["json"], strict=True)
     ratios = sorted(first.processor_s / parse.processor_s for first, parse in pairs)
     results["processor_s_over_json"] = {"median": ratios[len(ratios) // 2], "from": ratios[0], "to": ratios[-1]}
     print(json.dumps(results["processor_s_over_json"]))

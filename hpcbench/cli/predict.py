@@ -31,6 +31,8 @@ has the formulas, and how far off the model was for sites that it had not seen.
               replace the model's, for all sizes
   --characterization  a file of `hpcbench characterize`: the device time is the sum over its
               kernels by the machine's peak and memory bandwidth, for your own code and size
+  --probe     the probe.json of `hpcbench stage SRC DST --probe` on this machine (below DST): the
+              staging is that of the plan of each size, at the rates of the probe
   --pool      the sizes that trainings of all APPs at once should have, on this many nodes
 
 A part that the machine file does not determine becomes a named interval, or a refusal.
@@ -57,11 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--instances", 1, MOST_INSTANCES, "trainings at once; the time is that of the last one", default=1
     )
     parser.add_argument("--staging", choices=("before", "first-epoch"), default="before", help="when the data arrive")
-    add_real(parser, "--input-gb-s", 1e-3, 1e6, "GB/s at which a node reads staged samples; unset: not limiting")
+    add_real(
+        parser, "--input-gb-s", 1e-3, 1e6, "GB/s at which a node reads staged samples; unset: of the machine's file"
+    )
     parser.add_argument("--calibrate", nargs="+", default=[], type=Path, metavar="RUN", help="runs on this machine")
     parser.add_argument(
         "--characterization", type=Path, metavar="FILE", help="device time from the kernels in this file"
     )
+    parser.add_argument("--probe", type=Path, metavar="FILE", help="staging from its plan and this probe's rates")
     add_whole(parser, "--pool", 1, MOST_NODES, "nodes that the trainings of all APPs share")
     parser.add_argument("--interconnect", action="store_true", help="show what a slower interconnect would cost")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write everything as JSON")
@@ -87,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.batch.site import machine_folders
     from hpcbench.prediction.fitted import fit_published
     from hpcbench.prediction.predictions import Options, predictions
-    from hpcbench.prediction.tables import text_of
+    from hpcbench.prediction.text import text_of
     from hpcbench.prediction.write import write_json, write_page
 
     folders = machine_folders()
@@ -95,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     options = Options(
         tuple(args.apps), machine, args.nodes, args.batch, args.recipe, args.software, args.instances,
         args.staging == "before", args.input_gb_s, tuple(args.calibrate), args.pool, args.interconnect,
-        args.characterization,
+        args.characterization, args.probe,
     )  # fmt: skip
     predicted = predictions(options, fit_published(), machines)
     if args.out is not None:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.factor import Parameters
 from hpcbench.prediction.fitted import RUN_SPREAD, Fitted
+from hpcbench.prediction.message_time import MessageTime
 from hpcbench.prediction.staging_and_evaluation import data_staging_s, full_speed_s
 from hpcbench.prediction.step_time import StepCase, device_s, entry_case, exposed_s, jitter
-from hpcbench.prediction.training import Training
 
 Floats = NDArray[np.float64]
 
@@ -60,6 +60,8 @@ class Calibration:
     runs: tuple[Measured, ...] = ()
     kernels: KernelTime | None = None
     """Device time by kernels, from a characterisation; ``None``: that of tuned code, as it was published."""
+    messages: MessageTime | None = None
+    """Messages of a characterisation on several ranks; ``None``: those that are fitted to published entries."""
 
     def noise(self, fitted: Fitted, rng: np.random.Generator, count: int) -> Noise:
         """What remains unknown: for a calibrated machine the growth, for any other the site."""
@@ -84,44 +86,75 @@ class Calibration:
         """Runs that staged."""
         return [run for run in self.runs if run.data_staging_s]
 
-    def device(self, parameters: Parameters, case: StepCase, network: Floats, link: Floats) -> Floats | None:
-        """Seconds of a pass of a typical rank, from the measured step; ``None`` without one.
+    def levels(
+        self, step: Parameters, data_staging: Parameters, number: NDArray[np.intp], newer: bool,
+        network: Floats, link: Floats,
+    ) -> Levels:  # fmt: skip
+        """How far the runs are from what the model says for them, with parameters of ``step`` and ``data_staging``.
 
-        ``network`` and ``link`` are the ratios of a draw to the central fact, for facts that are intervals.
+        ``number`` is that of the application. ``network`` and ``link`` are the ratios of a draw to the central fact,
+        for facts that are intervals.
         """
-        if not self.runs:
-            return None if self.kernels is None else self.kernels.device_s(case)
-        ratios_by_batch: dict[float, list[Floats]] = {}
+        by_batch: dict[float, list[Floats]] = {}
         for run in self.runs:
             links = {"network_bytes_per_s": run.case.network_bytes_per_s * network,
                      "link_bytes_per_s": run.case.link_bytes_per_s * link}  # fmt: skip
-            run_case = StepCase(**{**vars(run.case), **links})
-            busy = np.maximum(run.step_s - exposed_s(parameters, run_case), run.step_s / 2) / jitter(
-                parameters, run_case
-            )
-            ratio = np.log(busy / run.accumulation) - np.log(self.modelled(parameters, run_case))
-            ratios_by_batch.setdefault(float(run.case.local_batch), []).append(ratio)
-        means = {batch: np.mean(ratios, axis=0) for batch, ratios in ratios_by_batch.items()}
-        return np.asarray(np.exp(between(means, float(case.local_batch))) * self.modelled(parameters, case))
-
-    def modelled(self, parameters: Parameters, case: StepCase) -> Floats:
-        """Device seconds by the model, as before the machine was measured."""
-        return device_s(parameters, case) if self.kernels is None else self.kernels.device_s(case)
-
-    def data_staging(
-        self, modelled: Floats, training: Training, parameters: Parameters, number: NDArray[np.intp]
-    ) -> Floats:
-        """Seconds of staging, at the level that the runs had."""
-        staged = self.staged
-        if not staged:
-            return modelled
-        newer = np.asarray(float(training.newer))
-        levels = [
+            case = StepCase(**{**vars(run.case), **links})
+            device = modelled_s(step, case, self.kernels)
+            waited = waited_s(step, case, self.messages, device)
+            busy = np.maximum(run.step_s - waited, run.step_s / 2) / jitter(step, case)
+            level = np.log(busy / run.accumulation) - np.log(device)
+            by_batch.setdefault(float(run.case.local_batch), []).append(level)
+        staged = [
             np.log(run.data_staging_s or 1.0)
-            - np.log(data_staging_s(parameters, number, newer, np.asarray(run.full_speed_s)))
-            for run in staged
+            - np.log(data_staging_s(data_staging, number, np.asarray(float(newer)), np.asarray(run.full_speed_s)))
+            for run in self.staged
         ]
-        return np.asarray(modelled * np.exp(np.mean(levels, axis=0)))
+        means = {batch: np.asarray(np.mean(levels, axis=0)) for batch, levels in by_batch.items()}
+        return Levels(means, np.asarray(np.mean(staged, axis=0)) if staged else None, self.kernels, self.messages)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How far a machine is from the model, in logarithms of measured over modelled seconds.
+
+    A level is inferred once, from the machine as it was measured; a change of the machine applies to the model alone.
+    """
+
+    device: Mapping[float, Floats]
+    """Of the device time, by local batch; empty without runs."""
+    data_staging: Floats | None
+    """Of the staging; ``None`` where no run staged."""
+    kernels: KernelTime | None = None
+    messages: MessageTime | None = None
+
+    def device_s(self, parameters: Parameters, case: StepCase) -> Floats | None:
+        """Seconds of a pass of a typical rank; ``None`` where neither runs nor kernels tell."""
+        if not self.device:
+            return None if self.kernels is None else self.kernels.device_s(case)
+        level = between(self.device, float(case.local_batch))
+        return np.asarray(np.exp(level) * modelled_s(parameters, case, self.kernels))
+
+    def staging_s(self, modelled: Floats) -> Floats:
+        """Seconds of staging, where the model says ``modelled``."""
+        return modelled if self.data_staging is None else np.asarray(modelled * np.exp(self.data_staging))
+
+
+def modelled_s(parameters: Parameters, case: StepCase, kernels: KernelTime | None) -> Floats:
+    """Device seconds by the model, as before the machine was measured."""
+    return device_s(parameters, case) if kernels is None else kernels.device_s(case)
+
+
+def waited_s(
+    parameters: Parameters, case: StepCase, messages: MessageTime | None, device: Floats, latency: Floats | float = 1.0
+) -> Floats:
+    """Seconds that a step waits for messages: as they were characterised over such a link, or else as fitted.
+
+    ``device`` is the seconds of a pass; ``latency`` a ratio to the characterised one.
+    """
+    if messages is None or not messages.covers(float(case.nodes)):
+        return exposed_s(parameters, case)
+    return messages.exposed_s(case, device, latency)
 
 
 def between(values: Mapping[float, Floats], batch: float) -> Floats:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hpcbench.prediction.calibration import Calibration
 from hpcbench.prediction.factor import Parameters
 from hpcbench.prediction.fitted import Fitted
-from hpcbench.prediction.forecast import PARTS, Draws, Forecast, central_draws, central_parts, sum_of
+from hpcbench.prediction.forecast import PARTS, Draws, Forecast, central_draws, central_parts, levels_of, sum_of
 from hpcbench.prediction.training import Training
 
 Apply = Callable[[Training, Draws], tuple[Training, Draws]]
@@ -29,7 +29,7 @@ class Change:
 
 
 def faster_network(factor: float) -> Apply:
-    """A network of ``factor`` times the bandwidth, for messages and for staging."""
+    """A network of ``factor`` times the bandwidth, for messages and for staging without a plan."""
 
     def apply(training: Training, draws: Draws) -> tuple[Training, Draws]:
         platform = training.platform
@@ -68,13 +68,21 @@ def scaled(parameters: Parameters, name: str, factor: float) -> Parameters:
 
 
 def latency(factor: float) -> Apply:
-    """``factor`` times the latency of a hop."""
-    return lambda training, draws: (training, replace(draws, step=scaled(draws.step, "latency", factor)))
+    """``factor`` times the latency of a message."""
+    return lambda training, draws: (
+        training, replace(draws, step=scaled(draws.step, "latency", factor), latency=draws.latency * factor),
+    )  # fmt: skip
 
 
 def staging(factor: float) -> Apply:
     """``factor`` times the time for the data to arrive."""
-    return lambda training, draws: (training, replace(draws, data_staging=scaled(draws.data_staging, "level", factor)))
+    return lambda training, draws: (
+        training,
+        replace(
+            draws, data_staging=scaled(draws.data_staging, "level", factor),
+            planned_staging=None if draws.planned_staging is None else draws.planned_staging * factor,
+        ),
+    )  # fmt: skip
 
 
 def steady(training: Training, draws: Draws) -> tuple[Training, Draws]:
@@ -108,11 +116,12 @@ def effects(
     fitted: Fitted, forecast: Forecast, calibration: Calibration, changes: Sequence[Change] = IMPROVEMENTS
 ) -> dict[str, float]:
     """How much each change moves the time, as a fraction of it."""
-    before = forecast.time.central
+    before, unchanged = forecast.time.central, central_draws(fitted, forecast.training)
+    levels = levels_of(forecast.training, unchanged, calibration)
     moved = {}
     for change in changes:
-        training, draws = change.apply(forecast.training, central_draws(fitted, forecast.training))
-        moved[change.words] = float(sum_of(central_parts(training, draws, calibration))) / before - 1
+        training, draws = change.apply(forecast.training, unchanged)
+        moved[change.words] = float(sum_of(central_parts(training, draws, levels))) / before - 1
     return moved
 
 

@@ -196,7 +196,7 @@ def own_epochs(batch: int, runs: Mapping[int, Sequence[float]], spreads: EpochSp
     if batch not in runs:
         have = ", ".join(f"{other:,}" for other in sorted(runs)) or "none"
         raise InputError(f"--recipe {where} has no run that reached the target at batch {batch:,} (it has {have})")
-    words = f"{len(runs[batch])} runs of {where}"
+    words = f"{counted(len(runs[batch]), 'run')} of your own, in {where}"
     seeds = float(np.std(np.log(runs[batch]), ddof=1)) if len(runs[batch]) > 2 else spreads.seeds
     return Epochs(statistics.fmean(runs[batch]), seeds / math.sqrt(len(runs[batch])), seeds, "own runs", words)
 

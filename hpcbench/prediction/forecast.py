@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbench.prediction.calibration import Calibration, Noise
+from hpcbench.prediction.calibration import Calibration, Levels, Noise, waited_s
 from hpcbench.prediction.factor import Parameters
 from hpcbench.prediction.fitted import RUN_SPREAD, Fitted
 from hpcbench.prediction.largest import expected_largest
+from hpcbench.prediction.planned_staging import SPREAD as PLAN_SPREAD
 from hpcbench.prediction.staging_and_evaluation import data_staging_s, evaluation_s
-from hpcbench.prediction.step_time import StepCase, case_of, device_s, drawn, exposed_s, jitter, single
+from hpcbench.prediction.step_time import StepCase, case_of, device_s, drawn, jitter, single
 from hpcbench.prediction.training import Training
 from hpcbench.prediction.workload import published_work
 
@@ -81,14 +82,19 @@ class Draws:
     epochs: Floats
     network: Floats
     link: Floats
+    latency: Floats
+    """Latency of a message over the characterised one."""
+    planned_staging: Floats | None
+    """Seconds of the staging by its plan; ``None`` where the fit tells them."""
 
 
 def forecast(fitted: Fitted, training: Training, calibration: Calibration | None = None) -> Forecast:
     """Predict a training, on the machine as ``calibration`` measured it where that is given."""
     calibration = calibration or Calibration()
     rng = np.random.default_rng(SEED)
-    values = central_parts(training, central_draws(fitted, training), calibration)
-    spread = centred(parts_of(training, random_draws(fitted, training, calibration, rng), calibration), values)
+    central, draws = central_draws(fitted, training), random_draws(fitted, training, calibration, rng)
+    values = central_parts(training, central, levels_of(training, central, calibration))
+    spread = centred(parts_of(training, draws, levels_of(training, draws, calibration)), values)
     add_last(spread, training, rng)
     total, totals = sum_of(values), sum_of(spread)
     return Forecast(
@@ -98,9 +104,23 @@ def forecast(fitted: Fitted, training: Training, calibration: Calibration | None
     )  # fmt: skip
 
 
-def central_parts(training: Training, draws: Draws, calibration: Calibration) -> dict[str, Floats]:
+def levels_of(training: Training, draws: Draws, calibration: Calibration) -> Levels:
+    """What the calibration's runs show for each draw; ``training`` is on the machine as they measured it."""
+    platform = training.platform
+    return calibration.levels(
+        draws.step, draws.data_staging, number_of(training), training.newer,
+        draws.network / platform.network_bytes_per_s.central, draws.link / platform.link_bytes_per_s.central,
+    )  # fmt: skip
+
+
+def number_of(training: Training) -> NDArray[np.intp]:
+    """The number of the application among those of published rounds."""
+    return np.asarray(list(published_work()).index(training.work.application))
+
+
+def central_parts(training: Training, draws: Draws, levels: Levels) -> dict[str, Floats]:
     """The parts for draws that are one set of numbers."""
-    values = parts_of(training, draws, calibration)
+    values = parts_of(training, draws, levels)
     add_last(values, training)
     return values
 
@@ -125,7 +145,8 @@ def central_draws(fitted: Fitted, training: Training) -> Draws:
         fitted.step.parameters(), fitted.data_staging.parameters(), fitted.evaluation.parameters(),
         fitted.epoch_jitter.parameters(), fitted.extras.parameters(), Noise(one, one, one, one, one),
         np.asarray(training.epochs.mean), np.asarray(platform.network_bytes_per_s.central),
-        np.asarray(platform.link_bytes_per_s.central),
+        np.asarray(platform.link_bytes_per_s.central), one,
+        None if training.planned_staging is None else np.asarray(training.planned_staging.seconds.central),
     )  # fmt: skip
 
 
@@ -137,23 +158,40 @@ def random_draws(fitted: Fitted, training: Training, calibration: Calibration, r
         fitted.epoch_jitter.draw(rng, DRAWS), fitted.extras.draw(rng, DRAWS), calibration.noise(fitted, rng, DRAWS),
         training.epochs.draw(rng, DRAWS, training.runs if training.instances == 1 else 10**9),
         drawn(platform.network_bytes_per_s, rng, DRAWS), drawn(platform.link_bytes_per_s, rng, DRAWS),
+        np.ones(()), drawn_staging(training, rng),
     )  # fmt: skip
 
 
-def parts_of(training: Training, draws: Draws, calibration: Calibration) -> dict[str, Floats]:
-    """The parts of one instance, and also step, epoch, epochs and data_staging."""
-    number = np.asarray(list(published_work()).index(training.work.application))
-    newer = np.asarray(float(training.newer))
+def drawn_staging(training: Training, rng: np.random.Generator) -> Floats | None:
+    """Draws of a planned staging: from one end to the other, and by how much a staging differs from its plan."""
+    if training.planned_staging is None:
+        return None
+    seconds = drawn(training.planned_staging.seconds, rng, DRAWS)
+    return np.asarray(seconds * np.exp(PLAN_SPREAD * rng.standard_normal(DRAWS)))
+
+
+def staging_of(training: Training, draws: Draws, levels: Levels) -> Floats:
+    """Seconds until all data are on the nodes: by plan and probe, or by the fit, at the level of runs that staged."""
+    if draws.planned_staging is not None:
+        return draws.planned_staging
+    newer, full_speed_s = np.asarray(float(training.newer)), np.asarray(training.full_speed_s)
+    fitted = data_staging_s(draws.data_staging, number_of(training), newer, full_speed_s)
+    return levels.staging_s(fitted * draws.noise.data_staging)
+
+
+def parts_of(training: Training, draws: Draws, levels: Levels) -> dict[str, Floats]:
+    """The parts of one instance, and also step, epoch, epochs and data_staging.
+
+    Draws of a changed machine need ``levels`` of the unchanged one: inferred with changed draws, they undo the change.
+    """
+    number = number_of(training)
     case = training_case(training, draws)
-    device, factor, exposed = step_parts(training, draws, case, calibration)
+    device, factor, exposed = step_parts(training, draws, case, levels)
     busy = np.maximum(device, training.input_s)
     step = busy * factor + exposed
-    alone = step_parts(training, draws, single(case), calibration)[0] / training.accumulation
+    alone = step_parts(training, draws, single(case), levels)[0] / training.accumulation
     evaluation = evaluation_s(draws.evaluation, case, training.validation_samples, alone) * draws.noise.evaluation
-    data_staging = (
-        data_staging_s(draws.data_staging, number, newer, np.asarray(training.full_speed_s)) * draws.noise.data_staging
-    )
-    data_staging = calibration.data_staging(data_staging, training, draws.data_staging, number)
+    data_staging = staging_of(training, draws, levels)
     interrupted = draws.epoch_jitter["epoch_jitter"] * draws.noise.epoch_jitter
     training_epoch = training.steps * step * (1 + interrupted)
     staging = data_staging if training.stages_first else np.maximum(data_staging - training_epoch, 0.0)
@@ -175,21 +213,14 @@ def training_case(training: Training, draws: Draws) -> StepCase:
     )  # fmt: skip
 
 
-def step_parts(
-    training: Training, draws: Draws, case: StepCase, calibration: Calibration
-) -> tuple[Floats, Floats, Floats]:
+def step_parts(training: Training, draws: Draws, case: StepCase, levels: Levels) -> tuple[Floats, Floats, Floats]:
     """Device seconds of a typical rank, the slowest rank's factor over that, and exposed messages; calibrated."""
-    factor, exposed = jitter(draws.step, case), exposed_s(draws.step, case)
-    platform = training.platform
-    device = calibration.device(
-        draws.step, case, draws.network / platform.network_bytes_per_s.central,
-        draws.link / platform.link_bytes_per_s.central,
-    )  # fmt: skip
+    factor, device = jitter(draws.step, case), levels.device_s(draws.step, case)
+    pass_s = device_s(draws.step, case) if device is None else device
+    exposed = waited_s(draws.step, case, levels.messages, pass_s, draws.latency)
     if device is None:
-        device = device_s(draws.step, case)
         exposed = exposed * draws.noise.step
-    device = training.accumulation * device * draws.noise.step
-    return device, factor, exposed
+    return training.accumulation * pass_s * draws.noise.step, factor, exposed
 
 
 def add_last(parts: dict[str, Floats], training: Training, rng: np.random.Generator | None = None) -> None:

@@ -63,6 +63,16 @@ class Judgement:
                 no_better.append(f"{row.what}: {row.factor}")
         return no_better
 
+    @property
+    def worse_at_worst(self) -> list[str]:
+        """Where the model's 90th percentile, or its largest error, exceeds a trivial rule's."""
+        worse = []
+        for row in self.rows:
+            beside = [other for other in self.rows if (other.what, other.factor) == (row.what, row.factor)]
+            if row.predictor == "model" and any(other.tail < row.tail for other in beside if other is not row):
+                worse.append(f"{row.what}: {row.factor}")
+        return worse
+
 
 def judge(entries: Sequence[ModelEntry]) -> Judgement:
     """Predict every entry without its site, every larger size from the smallest, and v2.0 from v1.0."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpcbench.characterisation.file import read_characterisation
 from hpcbench.characterisation.model import PRODUCTS, Characterisation, Kernel
+from hpcbench.prediction.message_time import MessageTime
 from hpcbench.prediction.step_time import StepCase
 from hpcbench.prediction.workload import Work, work_of
 from staging.errors import InputError
@@ -62,8 +64,19 @@ def bounds_s(
     return np.array(bounds)
 
 
-def kernels_of(path: Path) -> tuple[Kernels, Work, str]:
-    """Kernels and counts of the characterisation in a file, and the field of a machine's file that has its peak.
+class Characterised(NamedTuple):
+    """What a characterisation gives to a prediction."""
+
+    kernels: Kernels
+    work: Work
+    peak: str
+    """The field of a machine's file with the peak of its precision."""
+    messages: MessageTime | None
+    """Unset for a single rank."""
+
+
+def kernels_of(path: Path) -> Characterised:
+    """Kernels, counts and messages of the characterisation in a file.
 
     Raises ``InputError`` for one that does not give the time of a step.
     """
@@ -96,11 +109,10 @@ def kernels_of(path: Path) -> tuple[Kernels, Work, str]:
     taken = np.where(alone > 0, alone, bounds)
     scale = alone_step_s(characterisation) / float(taken.sum())
     ratios = tuple((scale * taken / bounds).tolist())
-    return (
+    return Characterised(
         Kernels(characterisation.kernels, characterisation.local_batch, ratios, launch_s),
-        counted_work(characterisation, where),
-        PEAKS[precision],
-    )
+        counted_work(characterisation, where), PEAKS[precision], MessageTime.of(characterisation),
+    )  # fmt: skip
 
 
 def alone_step_s(characterisation: Characterisation) -> float:

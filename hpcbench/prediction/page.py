@@ -8,9 +8,10 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
 from hpcbench.application_names import application_name
+from hpcbench.prediction.notes import notes
 from hpcbench.prediction.plots import parts_figure
 from hpcbench.prediction.predictions import Predicted, Predictions
-from hpcbench.prediction.tables import SOURCE, advice_sheet, heading, made, minutes, notes, sheets, span
+from hpcbench.prediction.tables import SOURCE, advice_sheet, heading, made, minutes, sheets, span
 from hpcbench.results.report import Drawn
 from hpcbench.results.units import counted
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbench.batch.machine import Machine
@@ -12,9 +12,10 @@ from hpcbench.prediction.calibration import Calibration
 from hpcbench.prediction.changes import INTERCONNECT, effects
 from hpcbench.prediction.fitted import Fitted
 from hpcbench.prediction.kernel_time import kernels_of
+from hpcbench.prediction.planned_staging import read_probe
 from hpcbench.prediction.platforms import PEAK, platform_of
 from hpcbench.prediction.pool import Advice, advise, aims
-from hpcbench.prediction.read_runs import calibration_of, own_epochs_of, records_of
+from hpcbench.prediction.read_runs import measured_runs, own_epochs_of, records_of
 from hpcbench.prediction.request import OTHER, REFERENCE, Request, Size, predict
 from hpcbench.prediction.step_time import NEWEST
 from hpcbench.prediction.workload import work_of
@@ -38,6 +39,7 @@ class Options:
     pool: int | None
     interconnect: bool
     characterization: Path | None
+    probe: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,9 @@ def predict_application(name: str, options: Options, fitted: Fitted, machines: S
 def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Request:
     """The request for one application. Raises ``InputError`` for runs that cannot be used."""
     work, newer = work_of(name), options.software == NEWEST
-    kernels, counted, peak = None, None, PEAK
+    kernels, counted, peak, messages = None, None, PEAK, None
     if options.characterization is not None:
-        kernels, counted, peak = kernels_of(options.characterization)
+        kernels, counted, peak, messages = kernels_of(options.characterization)
         if counted.application != name:
             raise InputError(
                 f"--characterization {options.characterization} is of {counted.application}; give {name}'s"
@@ -104,13 +106,14 @@ def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Requ
     own_epochs = {}
     if options.recipe not in (REFERENCE, OTHER):
         own_epochs = own_epochs_of(recipe_folder(options.recipe), work)
-    calibration = Calibration((), kernels)
+    calibration = Calibration((), kernels, messages)
     if records := calibrating(options, name):
         platform = platform_of(options.machine, machines, calibrated=True, peak=peak)
-        calibration = calibration_of(records, work, platform, newer, kernels)
+        calibration = replace(calibration, runs=measured_runs(records, work, platform, newer))
     return Request(
         name, options.machine, options.nodes, options.batch, options.recipe, newer, options.instances,
         options.stages_first, options.input_gb_s, own_epochs, calibration, counted, peak,
+        None if options.probe is None else read_probe(options.probe),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from hpcbench.mlperf.find_logs import find_runs
 from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
-from hpcbench.prediction.calibration import Calibration, KernelTime, Measured
+from hpcbench.prediction.calibration import Measured
 from hpcbench.prediction.entries import LEAST_STAGING_S, epochs_of
 from hpcbench.prediction.platforms import Platform
 from hpcbench.prediction.request import ALIKE
@@ -19,11 +19,9 @@ from hpcbench.results.summary import Summary
 from staging.errors import InputError
 
 
-def calibration_of(
-    records: Sequence[RunRecord], work: Work, platform: Platform, newer: bool, kernels: KernelTime | None = None
-) -> Calibration:
+def measured_runs(records: Sequence[RunRecord], work: Work, platform: Platform, newer: bool) -> tuple[Measured, ...]:
     """What some runs show about ``platform``. Raises ``InputError`` for a run of something else."""
-    return Calibration(tuple(measured(record, work, platform, newer) for record in records), kernels)
+    return tuple(measured(record, work, platform, newer) for record in records)
 
 
 def records_of(paths: Sequence[Path], option: str) -> list[RunRecord]:
@@ -39,6 +37,8 @@ def records_of(paths: Sequence[Path], option: str) -> list[RunRecord]:
 def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> Measured:
     """What one run measured. Raises ``InputError`` where it is of another training, or records too little."""
     where = f"--calibrate {record.path}"
+    if record.application is None and record.reason:
+        raise InputError(f"{where}: {record.reason}")
     if record.application != work.application:
         raise InputError(
             f"{where} is a run of {record.application or 'nothing that is known'}; give one of {work.application}"

@@ -12,11 +12,14 @@ from hpcbench.prediction.calibration import Calibration
 from hpcbench.prediction.epochs import Epochs, other_epochs, own_epochs, reference_training
 from hpcbench.prediction.fitted import Fitted
 from hpcbench.prediction.forecast import Forecast, forecast
+from hpcbench.prediction.input_tier import GB, input_tier
+from hpcbench.prediction.planned_staging import PlannedStaging, planned_staging
 from hpcbench.prediction.platforms import PEAK, Platform, platform_of
 from hpcbench.prediction.recipes import NEWEST_RULES, reference_points
 from hpcbench.prediction.training import Training, share_batch
 from hpcbench.prediction.workload import Work, work_of
 from staging.errors import InputError
+from staging.probing.ceilings import Ceilings
 
 ALIKE = 0.05
 """Operations of a sample that differ by less count as those of one size."""
@@ -49,6 +52,8 @@ class Request:
     """Counts of a characterisation; ``None``: those of the published size."""
     peak: str = PEAK
     """The field of the machine's file with the peak of the precision."""
+    probe: Ceilings | None = None
+    """What a probe found on the machine; ``None``: nobody probed it."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +122,24 @@ def training_of_request(
     return Training(
         work, platform, nodes, platform.devices, batch, share_batch(batch, ranks, most), request.newer,
         work.train_samples, work.validation_samples, epochs_of_request(request, fitted, batch), request.stages_first,
-        input_bytes_per_s=None if request.input_gb_s is None else request.input_gb_s * 1e9,
-        instances=request.instances,
+        input_bytes_per_s=input_rate(request, work, nodes),
+        planned_staging=plan(request, work, nodes), instances=request.instances,
     )  # fmt: skip
+
+
+def plan(request: Request, work: Work, nodes: int) -> PlannedStaging | None:
+    """The staging by its plan, where a probe gives the rates; runs that staged on the machine tell more."""
+    if request.probe is None or request.calibration.staged:
+        return None
+    shared = request.machine.filesystem_read_gb_s
+    return planned_staging(work, nodes, request.probe, None if shared is None else shared * GB)
+
+
+def input_rate(request: Request, work: Work, nodes: int) -> float | None:
+    """Bytes per second at which a node reads staged samples: as asked for, or of the storage in the machine's file."""
+    tier = input_tier(request.machine, work, nodes)
+    rate = request.input_gb_s if request.input_gb_s is not None or tier is None else tier.read_gb_s
+    return None if rate is None else rate * GB
 
 
 def epochs_of_request(request: Request, fitted: Fitted, batch: int) -> Epochs:

@@ -1,22 +1,20 @@
-"""Predictions as tables and sentences: a line for each size, its parts, what limits it, and notes."""
+"""Predictions as tables: a line for each size, its parts, what limits it, and shares of a pool."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcbench.application_names import application_name
-from hpcbench.prediction.changes import best_change, limit
+from hpcbench.prediction.changes import limit
 from hpcbench.prediction.forecast import PARTS, Forecast, Interval
 from hpcbench.prediction.pool import energy_kwh, node_hours
 from hpcbench.prediction.predictions import Predicted, Predictions
-from hpcbench.prediction.request import FITTED_TO
 from hpcbench.results import units
 from hpcbench.results.not_verified import NOT_VERIFIED
-from hpcbench.results.tables import WIDTH, table
+from hpcbench.results.tables import table
 
-MINUTE_S, GB = 60.0, 1e9
+MINUTE_S = 60.0
 SOURCE = (
     "Predicted from counts, the machine's file and published runs of MLPerf HPC v0.7 to v2.0 (docs/prediction.md). "
     f"Not a result of MLPerf. {NOT_VERIFIED}."
@@ -42,18 +40,6 @@ class Sheet:
         """The heading above the table."""
         right = [name for name in self.headers if name not in self.left]
         return f"{self.heading}\n{table(self.headers, self.lines, right=right)}"
-
-
-def text_of(predictions: Predictions) -> str:
-    """Everything, within 100 columns."""
-    blocks: list[str] = []
-    for prediction in predictions.predicted:
-        blocks.append(heading(prediction, predictions))
-        blocks += [sheet.as_text() for sheet in sheets(prediction)]
-        blocks.append("\n".join(textwrap.fill(note, WIDTH - 2, subsequent_indent="  ") for note in notes(prediction)))
-    if predictions.advice:
-        blocks.append(advice_sheet(predictions).as_text())
-    return "\n\n".join([*blocks, textwrap.fill(SOURCE, WIDTH - 2)])
 
 
 def heading(prediction: Predicted, predictions: Predictions) -> str:
@@ -161,51 +147,6 @@ def interconnect_sheet(prediction: Predicted) -> Sheet:
         for forecast, change in zip(made(prediction), moved, strict=True)
     ]
     return Sheet("With a slower interconnect (messages alone):", ["nodes", *moved[0]], rows)
-
-
-def notes(prediction: Predicted) -> list[str]:
-    """What a reader must know about these numbers."""
-    sentences = [f"Epochs: {words}." for words in dict.fromkeys(one.training.epochs.words for one in made(prediction))]
-    platform = made(prediction)[0].training.platform
-    bounded = [name for name in platform.missing if name in ("network_gb_s", "accelerator_link_gb_s")]
-    if bounded:
-        sentences.append(
-            f"Unknown in {platform.name}.yaml: {', '.join(bounded)}; taken from the least to the most of "
-            "similar machines, within the interval."
-        )
-    if platform.model != "A100" and FITTED_TO in platform.accelerator and not prediction.request.calibration.runs:
-        sentences.append(f"The model is fitted to A100; {platform.model} is beyond that.")
-    if prediction.request.input_gb_s is None:
-        sentences.append("Input: no rate of the staged data is given (--input-gb-s); reading is taken to be hidden.")
-    sentences += room_notes(prediction)
-    sentences += [
-        f"{units.counted(size.nodes, 'node')}: {size.refusal}." for size in prediction.sizes if size.forecast is None
-    ]
-    best = [best_change(moved) for moved in prediction.improvements if moved is not None][-1]
-    sentences.append(
-        f"On {units.counted(made(prediction)[-1].training.nodes, 'node')} {best[0]} helps most: "
-        f"{change_words(best[1])}."
-    )
-    return sentences
-
-
-def room_notes(prediction: Predicted) -> list[str]:
-    """Sizes whose part of the dataset does not fit the storage that the machine's file gives for a node."""
-    rooms = [
-        (storage.gb * GB, storage.path) for storage in prediction.request.machine.storage if storage.gb and storage.path
-    ]
-    if not rooms:
-        return []
-    room, path = max(rooms)
-    sentences = []
-    for one in made(prediction):
-        nodes = one.training.nodes
-        landed, most = (units.prefixed(value, "B") for value in (one.training.work.landed_on_node(nodes), room))
-        if one.training.work.landed_on_node(nodes) > room:
-            sentences.append(
-                f"{units.counted(nodes, 'node')}: {landed} of the dataset land on each, more than the {most} of {path}."
-            )
-    return sentences
 
 
 def advice_sheet(predictions: Predictions) -> Sheet:

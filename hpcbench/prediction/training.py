@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from hpcbench.prediction.epochs import Epochs
+from hpcbench.prediction.planned_staging import PlannedStaging
 from hpcbench.prediction.platforms import Platform
 from hpcbench.prediction.workload import Work
 from staging.errors import InputError
@@ -32,6 +33,8 @@ class Training:
     """Whether data are staged before the first epoch, or arrive within it."""
     input_bytes_per_s: float | None = None
     """Rate at which a node reads staged samples; ``None``: not known, and taken to be hidden behind the steps."""
+    planned_staging: PlannedStaging | None = None
+    """The staging by its plan and a probe; ``None``: as fitted to published entries, or as runs on the machine took."""
     runs: int = 1
     """Number of runs whose mean is asked for."""
     instances: int = 1

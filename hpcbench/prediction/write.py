@@ -9,6 +9,7 @@ from typing import Any
 from hpcbench.prediction.forecast import Forecast, Interval
 from hpcbench.prediction.pool import energy_kwh, node_hours
 from hpcbench.prediction.predictions import Predicted, Predictions
+from hpcbench.prediction.training import Training
 from hpcbench.results.run_folder import write_atomic
 from staging.errors import InputError
 
@@ -49,12 +50,27 @@ def application_object(prediction: Predicted) -> dict[str, Any]:
             continue
         slower = {"interconnect": prediction.interconnect[number]} if prediction.interconnect else {}
         energy = {} if watts is None else {"energy_kwh": energy_kwh(size.forecast, watts)}
-        sizes.append({**forecast_object(size.forecast), **energy, "changes": prediction.improvements[number], **slower})
+        sizes.append(
+            {
+                **forecast_object(size.forecast, bool(prediction.request.calibration.staged)),
+                **energy,
+                "changes": prediction.improvements[number],
+                **slower,
+            }
+        )
     return {"application": prediction.request.application, "sizes": sizes}
 
 
-def forecast_object(forecast: Forecast) -> dict[str, Any]:
-    """One size."""
+def staging_object(training: Training, calibrated: bool) -> dict[str, Any]:
+    """What the time of the staging is from; for a plan the parts that limit it, and the nodes that were probed."""
+    plan = training.planned_staging
+    if plan is None:
+        return {"from": "runs" if calibrated else "published entries"}
+    return {"from": "plan and probe", "limited_by": list(plan.limits), "probed_nodes": plan.probed_nodes}
+
+
+def forecast_object(forecast: Forecast, calibrated: bool) -> dict[str, Any]:
+    """One size; ``calibrated``: whether runs on the machine staged."""
     training = forecast.training
     return {
         "nodes": training.nodes, "accelerators": training.ranks, "global_batch": training.global_batch,
@@ -62,6 +78,7 @@ def forecast_object(forecast: Forecast) -> dict[str, Any]:
         "time_s": interval_object(forecast.time), "epochs": interval_object(forecast.epochs),
         "epochs_basis": training.epochs.basis, "step_s": interval_object(forecast.step),
         "epoch_s": interval_object(forecast.epoch), "staging_s": interval_object(forecast.staging),
+        "staging_basis": staging_object(training, calibrated),
         "parts_s": {name: interval_object(part) for name, part in forecast.intervals.items()},
         "node_hours": node_hours(forecast), "unknown": list(training.platform.missing),
     }  # fmt: skip

@@ -90,7 +90,8 @@ def test_a_run_on_the_machine_calibrates(capsys: pytest.CaptureFixture[str]) -> 
 def measured_run(build_run: BuildRun, application: str, node_watts: float) -> str:
     """A run of the published size with the log of a published one, which read its energy."""
     run = build_run(application, application=application, time_to_solution_s=100.0, energy_j=node_watts * 8 * 100.0,
-                    nodes=8, world_size=64, flops_training_per_sample=work_of(application).useful_flop)  # fmt: skip
+                    nodes=8, world_size=64,
+                    flops_training_per_sample=round(work_of(application).useful_flop))  # fmt: skip
     shutil.copy(LOGS / f"v1.0-nvidia-{application}.txt", run / "mllog.txt")
     return str(run)
 

@@ -13,6 +13,7 @@ from hpcbench.prediction.changes import IMPROVEMENTS, INTERCONNECT, effects, lim
 from hpcbench.prediction.epochs import Epochs
 from hpcbench.prediction.fitted import Fitted
 from hpcbench.prediction.forecast import PARTS, Forecast, forecast
+from hpcbench.prediction.held_out import training_of
 from hpcbench.prediction.platforms import Fact, platform_of
 from hpcbench.prediction.pool import advise, aims, energy_kwh, node_hours
 from hpcbench.prediction.training import Training
@@ -69,6 +70,25 @@ def test_better_machines_are_never_slower(fitted: Fitted, machines: dict[str, Ma
         slower = effects(fitted, found, Calibration(), INTERCONNECT)
         assert all(part >= 0 for part in slower.values())
         assert slower["both"] == pytest.approx(slower["bandwidth halved"] + slower["latency doubled"], rel=0.01)
+
+
+def test_better_machines_are_never_slower_than_the_run_that_calibrates(fitted: Fitted) -> None:
+    tuned = [entry for entry in fitted.entries if entry.tuned]
+    assert len(tuned) == 27
+    for entry in tuned:
+        calibration = Calibration((measured_entry(entry),))
+        found = forecast(fitted, training_of(entry, fitted, fitted.entries), calibration)
+        better = effects(fitted, found, calibration, IMPROVEMENTS)
+        assert all(-1 < part <= 1e-12 for part in better.values()), entry.words
+        assert better["all ranks alike"] < 0
+        slower = effects(fitted, found, calibration, INTERCONNECT)
+        assert all(part >= 0 for part in slower.values()), entry.words
+        assert slower["both"] == pytest.approx(slower["bandwidth halved"] + slower["latency doubled"], rel=0.01)
+        if entry.stages_first:
+            assert better["data there twice as fast"] == pytest.approx(
+                -0.5 * found.parts["staging"] / found.time.central
+            )
+    assert sum(entry.stages_first for entry in tuned) >= 10
 
 
 def test_fewer_epochs_save_their_part_alone(fitted: Fitted, machines: dict[str, Machine]) -> None:

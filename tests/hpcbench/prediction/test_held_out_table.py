@@ -49,6 +49,8 @@ def test_the_model_beats_both_trivial_rules_in_every_factor(found: Judgement) ->
         assert model.tail < min(rule.tail for rule in rules)
     # one system whose steps get shorter with its size
     assert found.experimental == ["same system, larger, HoreKa: step"]
+    # the largest error of nine pairs: Fugaku's
+    assert found.worse_at_worst == ["same system, larger: step", "same system, larger, HoreKa: step"]
 
 
 @pytest.mark.slow
@@ -87,4 +89,6 @@ def test_the_page_has_the_numbers_of_the_record(record: dict[str, Any]) -> None:
         row = rows[f"{what}, {known} as measured", "time to train", "model"]
         assert f"| {known} | {100 * row['median']:.1f} % ({100 * row['tail']:.1f} %) |" in text
     reference = rows[f"{what}, reference recipe", "epochs", "model"]
+    worst = [rows["same system, larger", "step", name]["tail"] for name in ("model", "no change")]
+    assert f"{100 * worst[0]:.1f} %, where no change is off by {100 * worst[1]:.1f} %" in text
     assert f"{100 * reference['median']:.1f} % ({100 * reference['tail']:.1f} %), where the goal was 5 %: met" in text

@@ -75,7 +75,10 @@ class Decomposition:
         return max((term for term in TERMS if term.name in self.terms), key=lambda term: abs(self.terms[term.name]))
 
 
-def factors(entry: EntryRuns) -> dict[str, float | None]:
+Factors = dict[str, float | None]
+
+
+def factors(entry: EntryRuns) -> Factors:
     """The factors of an entry's time; their product is ``score_s``. Raises ``ValueError`` for one without means."""
     seconds, epochs, run = entry.seconds, entry.epochs, entry.first
     if seconds is None or epochs is None or entry.score_s is None:
@@ -84,7 +87,7 @@ def factors(entry: EntryRuns) -> dict[str, float | None]:
     count = float(run.accelerators) if run.accelerators else None
     per_epoch = seconds.training / epochs
     steady = seconds.epochs_total
-    factors_by_name = {
+    factors_by_name: Factors = {
         "epochs": epochs,
         "samples": samples,
         "accelerators": 1 / count if count else None,
@@ -101,9 +104,14 @@ def factors(entry: EntryRuns) -> dict[str, float | None]:
 
 def decompose(a: EntryRuns, b: EntryRuns) -> Decomposition:
     """Why ``a`` takes a different time than ``b``. Raises ``ValueError`` where one has no means or the modes differ."""
+    return decompose_factors(a, b, factors(a), factors(b))
+
+
+def decompose_factors(a: EntryRuns, b: EntryRuns, of_a: Factors, of_b: Factors) -> Decomposition:
+    """Like ``decompose``, from the factors of both entries, which many pairs have in common."""
     if a.throughput != b.throughput:
         raise ValueError("time to train and throughput do not compare")
-    one, other = factors(a), factors(b)
+    one, other = dict(of_a), dict(of_b)
     for name in ("samples", "accelerators"):
         if one[name] is None or other[name] is None:
             for entry_factors in (one, other):  # what one does not state stays in the rate of both

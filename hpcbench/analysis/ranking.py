@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from hpcbench.analysis.comparable import comparison_words, why_not_comparable
-from hpcbench.analysis.decomposition import TERMS, Decomposition, decompose
+from hpcbench.analysis.decomposition import TERMS, Decomposition, decompose, decompose_factors, factors
 from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.analysis.sheets import column, text
 from hpcbench.results import units
@@ -126,14 +126,15 @@ class PairRow:
 
 def pair_row(pair: Decomposition, ranking: Ranking) -> PairRow:
     """The row of a pair; the product of its factors is the ratio."""
-    factors = {name: math.exp(value) for name, value in pair.terms.items()}
+    by_term = {name: math.exp(value) for name, value in pair.terms.items()}
     return PairRow(
         application=ranking.application, mode=ranking.mode, a=pair.a.name, b=pair.b.name, ratio=pair.ratio,
-        **{term.name: factors.get(term.name) for term in TERMS}, ln_ratio=pair.total, largest=pair.largest.label,
+        **{term.name: by_term.get(term.name) for term in TERMS}, ln_ratio=pair.total, largest=pair.largest.label,
         compares=comparison_words(pair.a, pair.b), verified=NOT_VERIFIED if pair.a.own or pair.b.own else "",
     )  # fmt: skip
 
 
 def every_pair(ranking: Ranking) -> list[PairRow]:
     """All ordered pairs."""
-    return [pair_row(decompose(a, b), ranking) for a, b in permutations(ranking.entries, 2)]
+    known = [(entry, factors(entry)) for entry in ranking.entries]
+    return [pair_row(decompose_factors(a, b, of_a, of_b), ranking) for (a, of_a), (b, of_b) in permutations(known, 2)]

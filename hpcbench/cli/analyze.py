@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.cli.run_folders import is_of_a_report
+from staging.one_line import one_line
 
 if TYPE_CHECKING:
     from hpcbench.analysis.analysis import Analysis
@@ -109,7 +110,7 @@ def show(analysis: Analysis) -> None:
     for ranking in analysis.rankings:
         print(f"{application_name(ranking.application)}, {ranking.mode}\n{ranking_table(analysis, ranking)}\n")
     for sentence in summary(analysis, pairs=True):
-        print(textwrap.fill(sentence, 98, subsequent_indent="  "))
+        print(textwrap.fill(one_line(sentence), 98, subsequent_indent="  "))
     if analysis.own:
         print(f"\nEntries of no round: {NOT_VERIFIED}.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpcbench.cli.run_folders import ended_runs
 from staging.errors import InputError
+from staging.one_line import one_line
 
 if TYPE_CHECKING:
     from hpcbench.mlperf.check_targets import Target
@@ -39,6 +41,7 @@ The verdict is that of the official tools, `mlperf_logging`:
   common rules  an application that the official checker does not know keeps its rules for all
                 applications
   no rules      round v0.7, for which there are no official HPC rules; --ruleset names some
+  no runs       an organization without any log
 
 A violation of rules that no official tool checks is a note, and never changes the verdict:
 run_stop without success, epochs not numbered from 1, times that go backwards, throughput
@@ -85,13 +88,26 @@ def run(args: argparse.Namespace) -> int:
 
 
 def refuse_special_files(targets: Sequence[Target]) -> None:
-    """Raise ``DataError`` for a log that is a pipe, a socket or a device, on which the official tools would block."""
+    """Raise ``DataError`` for a pipe, a socket or a device in the place of a file: the official tools would block."""
     from hpcbench.mlperf.official_score import log_files
     from staging.formats.regular import refuse_special
 
     for target in targets:
-        if target.kind != "organization":
+        if target.kind == "organization":
+            for name in ("systems", "results"):
+                refuse_special_below(target.path / name)
+        else:
             for path in [target.path] if target.kind == "log" else log_files(target.path):
+                refuse_special(path)
+
+
+def refuse_special_below(folder: Path) -> None:
+    """Raise ``DataError`` for anything below a folder that exists and is neither a file nor a folder."""
+    from staging.formats.regular import refuse_special
+
+    for above, _, names in os.walk(folder):
+        for path in (Path(above) / name for name in names):
+            if path.exists() and not path.is_file():
                 refuse_special(path)
 
 
@@ -143,8 +159,8 @@ def show(verdicts: list[Verdict]) -> None:
     for lines, names in alike.items():
         if lines:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            print("\n" + textwrap.fill(f"{names[0]}{others}", 100))
+            print("\n" + textwrap.fill(one_line(f"{names[0]}{others}"), 100))
             for line in lines:
-                print(textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    "))
+                print(textwrap.fill(one_line(line), 100, initial_indent="  ", subsequent_indent="    "))
     if any(verdict.assumed for verdict in verdicts):
         print("\nRuleset 3.0.0, where neither a round's folder nor a run's summary names one; see --ruleset.")

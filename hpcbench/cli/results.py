@@ -6,15 +6,13 @@ import argparse
 import os
 import statistics
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.cli.run_folders import is_of_a_report
+from staging.one_line import one_line
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from hpcbench.mlperf.entries import Entry
     from hpcbench.mlperf.run_record import RunRecord
 
@@ -45,6 +43,8 @@ the same size and modification time. Report pages among the paths are left out.
 Exit code 0: done. 2: bad input.
 """
 MINUTE_S = 60.0
+MODELS = "models/min"
+"""The column of throughput, shown where an entry has it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.mlperf.read_runs import read_runs
     from hpcbench.mlperf.runs_table import runs_frame, writer
     from hpcbench.results.not_verified import NOT_VERIFIED
+    from hpcbench.results.units import counted
     from staging.errors import InputError
 
     if args.columns:
@@ -76,8 +77,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not args.paths:
         raise InputError("give run folders, logs, or folders of a round; hpcbench results --help shows examples")
+    if args.out is not None and args.entries is not None and args.out.resolve() == args.entries.resolve():
+        raise InputError(f"--out and --entries are both {args.out}; give the table of entries another name")
     write = writer(args.out) if args.out is not None else None
-    write_entries = entries_writer(args.entries) if args.entries is not None else None
+    write_entries = writer(args.entries, "--entries") if args.entries is not None else None
     paths = [path for path in args.paths if not is_of_a_report(path)] or args.paths
     cache = None if args.no_cache else LogCache(cache_file())
     records = read_runs(find_runs(paths), processes=len(os.sched_getaffinity(0)), cache=cache, quiet=False)
@@ -88,22 +91,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"\nMinutes are computed here from the logs. {NOT_VERIFIED}.")
     if write is not None:
         write(runs_frame(records))
-        print(f"\n{len(records):,} runs: {args.out}")
+        print(f"\n{counted(len(records), 'run')}: {args.out}")
     if write_entries is not None:
         write_entries(entries_frame(entries))
-        print(f"\n{len(entries):,} entries: {args.entries}")
+        print(f"\n{counted(len(entries), 'entry', 'entries')}: {args.entries}")
     return 0
-
-
-def entries_writer(path: Path) -> Callable[[pd.DataFrame], None]:
-    """The function that writes the table of entries to ``path``. Raises ``InputError`` as ``writer`` does."""
-    from hpcbench.mlperf.runs_table import writer
-    from staging.errors import InputError
-
-    try:
-        return writer(path)
-    except InputError as error:
-        raise InputError(str(error).replace("--out", "--entries", 1)) from None
 
 
 def show_columns() -> None:
@@ -131,7 +123,7 @@ def show(records: list[RunRecord]) -> None:
             told.setdefault(note, []).append(record.path)
     for note, paths in told.items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        print(textwrap.fill(f"{paths[0]}{more}: {note}", 98, initial_indent="\n", subsequent_indent="  "))
+        print(textwrap.fill(one_line(f"{paths[0]}{more}: {note}"), 98, initial_indent="\n", subsequent_indent="  "))
 
 
 def line(group: list[RunRecord]) -> list[str]:
@@ -141,7 +133,8 @@ def line(group: list[RunRecord]) -> list[str]:
     epochs = [record.epochs for record in good if record.epochs is not None]
     minutes = [record.time_to_train_s / MINUTE_S for record in good if record.time_to_train_s is not None]
     return [
-        first.round or first.origin, first.system or "-", first.application or "-", str(len(group)), str(len(good)),
+        first.round if first.round and first.origin == "published" else first.origin,
+        first.system or "-", first.application or "-", str(len(group)), str(len(good)),
         known(first.accelerators), known(first.global_batch_size),
         f"{statistics.median(epochs):g}" if epochs else "-", f"{statistics.median(minutes):.2f}" if minutes else "-",
     ]  # fmt: skip
@@ -159,23 +152,26 @@ def show_entries(entries: list[Entry]) -> None:
 
     if not entries:
         return
-    headers = ["round", "organization", "system", "application", "mode", "score", "official", "models/min", "rules"]
-    print(f"\n{table(headers, [entry_line(entry) for entry in entries], right=headers[5:8])}")
+    rows = [entry_cells(entry) for entry in entries]
+    headers = [name for name in rows[0] if name != MODELS or any(row[name] != "-" for row in rows)]
+    lines = [[row[name] for name in headers] for row in rows]
+    print(f"\n{table(headers, lines, right=('score', 'official', MODELS))}")
     for entry in entries:
         for text in [*entry.faults, *entry.notes]:
-            print(textwrap.fill(f"{place(entry)}: {text}", 98, subsequent_indent="  "))
+            print(textwrap.fill(one_line(f"{place(entry)}: {text}"), 98, subsequent_indent="  "))
     print(f"\nScores are computed here from the logs. {NOT_VERIFIED}.")
 
 
-def entry_line(entry: Entry) -> list[str]:
-    """The cells of an entry."""
+def entry_cells(entry: Entry) -> dict[str, str]:
+    """The cells of an entry by their headers."""
     first = entry.first
-    models = "-" if entry.models_per_min is None else f"{entry.models_per_min:.4g}"
-    return [
-        first.round or "-", first.organization or "-", first.system or "-", first.application or "-",
-        first.mode or "-", minutes(entry.score_min), official_cell(entry), models,
-        "broken" if entry.faults else "kept",
-    ]  # fmt: skip
+    return {
+        "round": f"{first.round or '-'} {first.division or ''}".strip(), "organization": first.organization or "-",
+        "system": first.system or "-", "application": first.application or "-", "mode": first.mode or "-",
+        "score": minutes(entry.score_min), "official": official_cell(entry),
+        MODELS: "-" if entry.models_per_min is None else f"{entry.models_per_min:.4g}",
+        "rules": "broken" if entry.faults else "kept",
+    }  # fmt: skip
 
 
 def minutes(value: float | None) -> str:

@@ -124,7 +124,8 @@ def own_mark(name: str, run: Run) -> Mark:
 
 def published_mark(entry: PublishedEntry, machines: Sequence[Machine]) -> Mark:
     """Return the mark of an entry in the plot."""
-    name = f"{short_title(entry, machines)} {entry.round}, {units.integer(entry.accelerators)}"
+    division = " open" if entry.division == "open" else ""
+    name = f"{short_title(entry, machines)} {entry.round}{division}, {units.integer(entry.accelerators)}"
     return Mark(False, name, entry.time_to_train_s, entry.samples_per_s_per_accelerator)
 
 

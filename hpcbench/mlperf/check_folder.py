@@ -7,7 +7,7 @@ from pathlib import Path
 from hpcbench.mlperf.convergence_check import RUNS
 from hpcbench.mlperf.official_log import read_official_log
 from hpcbench.mlperf.official_score import log_files
-from hpcbench.mlperf.package_check import MODES, Bypass, FolderCheck, check_folder, is_closed
+from hpcbench.mlperf.package_check import MODES, Bypass, FolderCheck, check_folder, is_closed, read_bypass
 
 
 def check_runs(folder: Path, ruleset: str, division: str | None = None) -> FolderCheck:
@@ -31,7 +31,9 @@ def check_runs(folder: Path, ruleset: str, division: str | None = None) -> Folde
     if benchmark not in RUNS:
         named = "the logs name none" if logged is None else f"{logged} is none"
         fault = f"benchmark: {named} of {', '.join(RUNS)}"
+    bypass = Bypass()
+    if fault is None:
+        bypass, fault = read_bypass([folder.parents[1], folder] if in_tree else [folder])
     if fault is not None:
         return FolderCheck(folder, benchmark, throughput, closed, ruleset, (), (fault,), ())
-    bypass = Bypass.of([folder.parents[1], folder] if in_tree else [folder])
     return check_folder(folder, benchmark, throughput, closed, ruleset, bypass)

@@ -27,6 +27,11 @@ class Target:
     """The round whose folder it lies in, by name."""
 
     @property
+    def without_runs(self) -> bool:
+        """Whether it is the tree of an organization without a log."""
+        return self.kind == "organization" and not any(self.path.glob(f"results/*/*/*/{LOGS}"))
+
+    @property
     def without_rules(self) -> bool:
         """Whether there are no official rules for its round."""
         return self.round == WITHOUT
@@ -42,7 +47,7 @@ def targets_of(path: Path) -> list[Target]:
     if not path.exists():
         raise InputError(f"{path} does not exist; give a run folder, a log, or a folder of a round")
     targets = list(targets_below(path))
-    if not targets:
+    if all(target.without_runs for target in targets):
         raise InputError(f"{path} holds no mllog.txt and no {LOGS}; give a run folder, a log, or a folder of a round")
     return targets
 

@@ -19,6 +19,9 @@ from staging.errors import InputError
 RUNS = {"cosmoflow": 10, "deepcam": 5, "oc20": 5, "openfold": 10}
 """Runs of a time-to-train entry, and the fewest instances of a throughput entry."""
 
+SAMPLES_AS_EPOCHS = "openfold"
+"""Its ``epoch_num`` is a number of samples, in logs and in reference convergence points."""
+
 Found = Literal["point", "interpolated", "smaller than all points", "larger than all points", "none"]
 
 
@@ -37,6 +40,8 @@ class ConvergenceTest:
     """The least mean that is accepted."""
     factor: float
     """The normalisation factor, by which the score of a faster convergence within the limits is multiplied; else 1."""
+    unit: Literal["epochs", "samples"] = "epochs"
+    """What the means count: for OpenFold training samples, as its points do."""
 
     @property
     def words(self) -> str:
@@ -50,9 +55,10 @@ class ConvergenceTest:
         )
         verdict = "accepted" if self.passed else "too fast"
         scaled = f", normalised by {self.factor:.4f}" if self.passed and self.factor > 1 else ""
+        digits = ",.0f" if self.unit == "samples" else ".4g"
         return (
-            f"{self.mean_epochs:.4g} epochs, {against} {self.reference_epochs:.4g}, "
-            f"least accepted {self.least_epochs:.4g}: {verdict}{scaled}"
+            f"{self.mean_epochs:{digits}} {self.unit}, {against} {self.reference_epochs:{digits}}, "
+            f"least accepted {self.least_epochs:{digits}}: {verdict}{scaled}"
         )
 
 
@@ -81,23 +87,26 @@ def check_convergence(
 ) -> ConvergenceTest:
     """Test ``epochs`` of an entry's runs (``None`` for a run that did not converge) at the global batch ``batch``.
 
+    ``epochs`` are as logged in ``epoch_num``: of OpenFold they are training samples, and so are the means returned.
     ``pruned`` leaves out reference points that converge more slowly than the line between their neighbours, as the
     package checker does. Raises ``InputError`` for fewer than three runs, or for an application without points.
     """
     import numpy as np
 
     official = checker(application, ruleset)
+    unit: Literal["epochs", "samples"] = "samples" if application == SAMPLES_AS_EPOCHS else "epochs"
     if len(epochs) < 3:
         raise InputError(f"{len(epochs)} runs are too few for an olympic mean; at least 3")
     if sum(epoch is None for epoch in epochs) > 1:
-        return ConvergenceTest(False, "none", None, None, None, 1.0)
+        return ConvergenceTest(False, "none", None, None, None, 1.0, unit)
     counted = sorted(math.inf if epoch is None else round(epoch, 3) for epoch in epochs)[1:-1]
     mean = float(np.mean(counted))  # adds up as the official checker does, so that equal means compare alike
     kind, reference = nearest(official, batch, "pruned_rcps" if pruned else "full_rcps")
     if reference is None:
-        return ConvergenceTest(False, kind, mean, None, None, 1.0)
+        return ConvergenceTest(False, kind, mean, None, None, 1.0, unit)
     expected, least = float(reference["RCP Mean"]), float(reference["RCP Mean"] / reference["Max Speedup"])
-    return ConvergenceTest(mean >= least, kind, mean, expected, least, max(1.0, expected / mean) if mean > 0 else 1.0)
+    factor = max(1.0, expected / mean) if mean > 0 else 1.0
+    return ConvergenceTest(mean >= least, kind, mean, expected, least, factor, unit)
 
 
 def nearest(official: Any, batch: int, points: str) -> tuple[Found, dict[str, Any] | None]:

@@ -9,9 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcbench.mlperf.convergence_check import RUNS, ConvergenceTest, check_convergence, has_points, olympic
+from hpcbench.mlperf.convergence_check import (
+    RUNS,
+    SAMPLES_AS_EPOCHS,
+    ConvergenceTest,
+    check_convergence,
+    has_points,
+    olympic,
+)
 from hpcbench.mlperf.entry_rules import check_entry
-from hpcbench.mlperf.find_logs import LOG
+from hpcbench.mlperf.find_logs import IN_TREES, LOG
 from hpcbench.mlperf.log_cache import LogCache
 from hpcbench.mlperf.official_folders import Folder, official_folders
 from hpcbench.mlperf.official_log import OfficialLog
@@ -59,13 +66,13 @@ class Entry:
 def entries_of(
     records: Iterable[RunRecord], official: Mapping[Path, Folder] | None = None, cache: LogCache | None = None
 ) -> list[Entry]:
-    """Return the scored entries of published runs, one per folder; ``official`` holds what the official tools say.
+    """Return the scored entries of runs in trees, one per folder; ``official`` holds what the official tools say.
 
     Without ``official``, the logs are read once more for these tools, or taken from ``cache``.
     """
     folders: dict[Path, list[RunRecord]] = {}
     for record in records:
-        if record.origin == "published":
+        if record.origin in IN_TREES:
             folder = Path(record.path).parent
             folders.setdefault(folder.parent if record.pruned else folder, []).append(record)
     made: dict[Path, Entry] = {}
@@ -160,10 +167,17 @@ def compare_convergence(entry: Entry, counting: Sequence[RunRecord]) -> None:
         return
     if run.division != "closed" or run.global_batch_size is None or len(counting) < 3:
         return
-    epochs = [run.epochs if run.status == "success" else None for run in counting]
+    epochs = [epochs_as_logged(run) if run.status == "success" else None for run in counting]
     entry.convergence = check_convergence(run.application, ruleset, run.global_batch_size, epochs)
     if not entry.convergence.passed:
         entry.faults.append(f"convergence: {entry.convergence.words}")
+
+
+def epochs_as_logged(run: RunRecord) -> float | None:
+    """Epochs of a run as the reference convergence points count them: those of OpenFold in samples."""
+    if run.application != SAMPLES_AS_EPOCHS or run.epochs is None or run.train_samples is None:
+        return run.epochs
+    return run.epochs * run.train_samples
 
 
 def failed(entry: Entry, runs: Sequence[RunRecord]) -> list[RunRecord]:
@@ -192,7 +206,7 @@ def score_time(entry: Entry, counting: Sequence[RunRecord]) -> None:
     if lost:
         entry.notes.append(f"status: {Path(lost[0].path).stem} did not converge and counts as the slowest")
     if factor > 1:
-        entry.notes.append(f"convergence: normalised by {factor:.4f}: epochs below the reference, within its limits")
+        entry.notes.append(f"convergence: normalised by {factor:.4f}: below the reference, within its limits")
 
 
 def score_throughput(entry: Entry) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.mlperf.entries import Entry
+from hpcbench.mlperf.runs_table import printable
+from hpcbench.results.not_verified import NOT_VERIFIED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,9 +15,13 @@ if TYPE_CHECKING:
 COLUMNS = (
     "round", "organization", "system", "application", "division", "category", "mode", "ruleset", "runs", "pruned",
     "accelerators", "global_batch_size", "score", "official", "official_crash", "models_per_min", "mean_epochs",
-    "reference_epochs", "least_epochs", "factor", "faults", "notes",
+    "reference_epochs", "least_epochs", "unit_of_epochs", "factor", "faults", "notes", "verified",
 )  # fmt: skip
-"""``score`` and ``official`` are in minutes; ``score`` is already normalised by ``factor``."""
+"""``score`` and ``official`` are in minutes; ``score`` is already normalised by ``factor``.
+
+``unit_of_epochs`` is that of the three columns before it: of OpenFold they count samples. ``verified`` says that scores
+are computed here.
+"""
 
 
 def row_of(entry: Entry) -> dict[str, Any]:
@@ -29,8 +35,10 @@ def row_of(entry: Entry) -> dict[str, Any]:
         "official": official.minutes if official else None, "official_crash": official.crash if official else None,
         "models_per_min": entry.models_per_min, "mean_epochs": test.mean_epochs if test else None,
         "reference_epochs": test.reference_epochs if test else None,
-        "least_epochs": test.least_epochs if test else None, "factor": test.factor if test else None,
-        "faults": "; ".join(entry.faults), "notes": "; ".join(entry.notes),
+        "least_epochs": test.least_epochs if test else None, "unit_of_epochs": test.unit if test else None,
+        "factor": test.factor if test else None,
+        "faults": "; ".join(map(printable, entry.faults)), "notes": "; ".join(map(printable, entry.notes)),
+        "verified": NOT_VERIFIED,
     }  # fmt: skip
 
 

@@ -40,14 +40,14 @@ class Description:
     submitter: str | None = None
     nodes: int | None = None
     accelerators: int | None = None
-    """Of all nodes; a node without any counts as one."""
+    """Accelerators of all nodes; a node without any counts as one."""
 
 
 def description_of(organization: Path, system: str) -> Description:
     """Read the description ``systems/SYSTEM.json``; its fields are unknown if it cannot be read."""
     try:
         values: Any = json.loads(read_text(organization / "systems" / f"{system}.json"))
-    except (OSError, DataError, ValueError):
+    except (OSError, DataError, ValueError, RecursionError):
         return Description((organization / "systems" / f"{system}.json").is_file())
     if not isinstance(values, dict):
         return Description(True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from staging.errors import InputError
@@ -15,6 +16,10 @@ MODES = {"strong": "time to train", "weak": "throughput"}
 OF_FIRST_ROUND = ("cosmoflow", "deepcam")
 """Applications of v0.7, which has no folder strong or weak to distinguish its tree from other ``results`` folders."""
 PRUNED = "pruned_results"
+OF_THE_SUITE = "benchmarks/*/implementations/hpcbench"
+"""Below an organization: the code that ``hpcbench package`` writes beside the results of your own runs."""
+IN_TREES = ("published", "submission")
+"""Origins of the runs in the tree of an organization, whose folders are entries."""
 ROUND = re.compile(r"v?(\d+\.\d+)|hpc_results_v(\d+\.\d+)(?:-[\w.]+)?")
 """A round's folder; an archive of its repository is called ``hpc_results_v1.0-main``."""
 
@@ -25,7 +30,7 @@ class LogLocation:
 
     path: Path
     origin: str
-    """``published``, ``own`` or ``log``."""
+    """``published``, ``submission``, ``own`` or ``log``; see ``RunRecord``."""
     round: str | None = None
     organization: str | None = None
     system: str | None = None
@@ -43,10 +48,11 @@ def find_runs(paths: Sequence[Path]) -> list[LogLocation]:
     Raises ``InputError`` for a path that does not exist or has no run below it.
     """
     locations: dict[Path, LogLocation] = {}
+    packaged = cache(is_packaged)  # of thousands of logs, each organization is looked at once
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist; give run folders, logs, or folders of a round")
-        below = list(log_locations(path))
+        below = list(log_locations(path, packaged))
         if not below:
             raise InputError(f"{path} holds no run: no mllog.txt and no result_0.txt, result_1.txt, ... below it")
         for location in below:
@@ -54,10 +60,15 @@ def find_runs(paths: Sequence[Path]) -> list[LogLocation]:
     return list(locations.values())
 
 
-def log_locations(path: Path) -> Iterator[LogLocation]:
+def is_packaged(organization: Path) -> bool:
+    """Whether ``hpcbench package`` has written the tree of an organization, so that its results are your own."""
+    return any(organization.glob(OF_THE_SUITE))
+
+
+def log_locations(path: Path, packaged: Callable[[Path], bool] = is_packaged) -> Iterator[LogLocation]:
     """Yield the logs at ``path`` and below it; links to folders are not followed."""
     if path.is_file():
-        yield location_of(path)
+        yield location_of(path, packaged)
         return
     for folder, folders, files in os.walk(path):
         folders.sort()
@@ -65,7 +76,8 @@ def log_locations(path: Path) -> Iterator[LogLocation]:
             folders.clear()
             yield LogLocation(Path(folder) / "mllog.txt", "own")
             continue
-        yield from (location_of(Path(folder) / name) for name in sorted(files, key=by_number) if LOG.fullmatch(name))
+        logs = (Path(folder) / name for name in sorted(files, key=by_number) if LOG.fullmatch(name))
+        yield from (location_of(log, packaged) for log in logs)
 
 
 def by_number(name: str) -> tuple[int, str]:
@@ -74,10 +86,11 @@ def by_number(name: str) -> tuple[int, str]:
     return (int(digits) if digits else 0, name)
 
 
-def location_of(log: Path) -> LogLocation:
+def location_of(log: Path, packaged: Callable[[Path], bool] = is_packaged) -> LogLocation:
     """Classify a log by its path: ``ROUND/ORG/results/SYSTEM/{strong,weak}/APP[/pruned_results]/result_N.txt``.
 
-    v0.7 has no folder strong or weak. A log anywhere else stands alone.
+    v0.7 has no folder strong or weak. A log anywhere else stands alone. ``packaged`` says of the folder ``ORG`` whether
+    it is a submission of your own.
     """
     if log.name == "mllog.txt" and (log.parent / "config.yaml").is_file():
         return LogLocation(log, "own")
@@ -94,9 +107,9 @@ def location_of(log: Path) -> LogLocation:
     description = folder / "systems" / f"{inner[0]}.json"
     above = parts[at - 2] if at >= 2 else ""
     return LogLocation(
-        log, "published", round=round_of(above), organization=parts[at - 1], system=inner[0], application=inner[-1],
-        mode=MODES[inner[1]] if len(inner) == 3 else MODES["strong"], pruned=pruned,
-        description=description if description.is_file() else None,
+        log, "submission" if packaged(folder) else "published", round=round_of(above), organization=parts[at - 1],
+        system=inner[0], application=inner[-1], mode=MODES[inner[1]] if len(inner) == 3 else MODES["strong"],
+        pruned=pruned, description=description if description.is_file() else None,
     )  # fmt: skip
 
 

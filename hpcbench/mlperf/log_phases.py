@@ -9,6 +9,7 @@ from itertools import pairwise
 from hpcbench.results.mllog_reader import Event
 
 LONGEST_S = 400 * 86_400.0
+MOST_STEPS = 2**53
 
 
 @dataclass
@@ -122,9 +123,10 @@ def _trains_after(events: Sequence[Event], evaluated: Interval, end: float) -> b
 
 
 def _steps(events: Sequence[Event]) -> float:
-    """The largest ``step_num`` of the events; 0 if there is none."""
+    """The largest ``step_num`` of the events, of those that can be one; 0 if there is none."""
     numbers = [event.metadata.get("step_num") for event in events]
-    return max((float(number) for number in numbers if isinstance(number, int | float)), default=0.0)
+    steps = [float(number) for number in numbers if isinstance(number, int | float) and 0 <= number < MOST_STEPS]
+    return max(steps, default=0.0)
 
 
 def _cut(intervals: Sequence[Interval], start: float, stop: float) -> list[Interval]:

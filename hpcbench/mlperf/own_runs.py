@@ -6,11 +6,12 @@ import math
 
 from hpcbench.config.read_yaml import read_yaml
 from hpcbench.mlperf.find_logs import LogLocation
-from hpcbench.mlperf.read_log import read_log, set_rates
+from hpcbench.mlperf.read_log import read_log, set_rates, text
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from staging.errors import DataError
+from staging.one_line import one_line
 
 
 def read_own_run(location: LogLocation) -> RunRecord:
@@ -55,8 +56,8 @@ def use_epochs(record: RunRecord, folder: RunFolder) -> None:
 
 def use_summary(record: RunRecord, summary: Summary) -> None:
     """Fill in what the official log does not say."""
-    record.system = record.system or summary.device
-    record.accelerator = summary.device
+    record.accelerator = text(summary.device)
+    record.system = record.system or record.accelerator
     if summary.warm_samples_per_s:  # epochs in the log may be cut short, by a target, a limit of steps or a resume
         record.samples_per_s = summary.warm_samples_per_s
         if record.accelerators:
@@ -68,7 +69,7 @@ def use_summary(record: RunRecord, summary: Summary) -> None:
     if summary.target is None:
         record.epochs, record.reason = None, "the run had no target"
     elif summary.status != "success":
-        record.reason = summary.reason or record.reason
+        record.reason = one_line(summary.reason) or record.reason
     elif summary.epochs_to_target is not None:
         record.epochs = summary.epochs_to_target
     if summary.resumed:

@@ -74,10 +74,21 @@ class Bypass:
 
     @classmethod
     def of(cls, folders: Sequence[Path]) -> Bypass:
-        """Read the files in ``folders``. The checker recognizes a word only if no line end follows it."""
+        """Read the files in ``folders``. The checker recognizes a word only if no line end follows it.
+
+        Raises ``OSError`` and ``UnicodeDecodeError`` for a file that cannot be read, where the checker crashes.
+        """
         lines = [line for folder in folders if (folder / PARAMETERS).is_file()
                  for line in (folder / PARAMETERS).read_text().splitlines(keepends=True)]  # fmt: skip
         return cls("seed-checker-bypass" in lines, "rcp-bypass" in lines)
+
+
+def read_bypass(folders: Sequence[Path]) -> tuple[Bypass, str | None]:
+    """The tests that the files in ``folders`` switch off, or none and why the checker crashes on these files."""
+    try:
+        return Bypass.of(folders), None
+    except (OSError, ValueError) as error:
+        return Bypass(), f"crash: {PARAMETERS} in {' or '.join(folder.name for folder in folders)}: {words_of(error)}"
 
 
 def check_folder(
@@ -195,7 +206,9 @@ def check_in_tree(organization: Path, folder: Path, ruleset: str) -> tuple[Folde
         return None, fault
     if folder.name not in get_allowed_benchmarks("hpc", ruleset):
         return None, f"skipped: {folder.relative_to(organization)} is no benchmark of ruleset {ruleset}"
-    bypass = Bypass.of([system, folder])
+    bypass, fault = read_bypass([system, folder])
+    if fault is not None:
+        return None, fault
     return check_folder(folder, folder.name, folder.parent.name == "weak", closed, ruleset, bypass), None
 
 

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from hpcbench.mlperf.convergence_check import SAMPLES_AS_EPOCHS
 from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.log_phases import phases_of
 from hpcbench.mlperf.run_record import RunRecord
@@ -17,14 +18,17 @@ from hpcbench.results.mllog_reader import Event, read_events
 from hpcbench.results.units import counted
 from staging.errors import DataError
 from staging.formats.regular import read_text
+from staging.one_line import one_line
 
 QUALITIES = {"cosmoflow": "eval_error", "deepcam": "eval_accuracy", "oc20": "eval_error", "openfold": "eval_accuracy"}
 RECIPE = ("opt_", "scheduler_")
 RECIPE_KEYS = frozenset({"dropout", "batchnorm_group_size", "gradient_accumulation_frequency"})
-SAMPLES_AS_EPOCHS = "openfold"
-"""Its ``epoch_num`` is a number of samples."""
 LARGEST = 2**53
 LARGEST_SEED = 2**63
+LONGEST_TEXT = 200
+"""The most characters of a name or setting that a record keeps."""
+DEEPEST = 3
+"""The most lists within lists that a setting of a record has."""
 
 
 def read_log(location: LogLocation) -> RunRecord:
@@ -32,21 +36,24 @@ def read_log(location: LogLocation) -> RunRecord:
     lines, problems = read_events(location.path, is_of_the_run)
     events = [event for event in lines if finite(event.time_ms)]
     if not events:
-        raise DataError(location.path, "holds no line of an official log (:::MLLOG)", "give logs of MLPerf HPC")
+        why = f" that can be read; the first: {one_line(problems[0], LONGEST_TEXT)}" if problems else ""
+        raise DataError(location.path, f"holds no line of an official log (:::MLLOG){why}", "give logs of MLPerf HPC")
     record = RunRecord(path=str(location.path), origin=location.origin, round=location.round, mode=location.mode)
     record.pruned = location.pruned
     values = first_values(events)
-    record.organization = location.organization or text(values.get("submission_org"))
-    record.system = location.system or text(values.get("submission_platform"))
-    record.application = text(values.get("submission_benchmark")) or location.application
+    record.organization = text(location.organization) or text(values.get("submission_org"))
+    record.system = text(location.system) or text(values.get("submission_platform"))
+    record.application = text(values.get("submission_benchmark")) or text(location.application)
     record.division = text(values.get("submission_division"))
     record.category = text(values.get("submission_status"))
     record.optimizer = text(values.get("opt_name"))
     record.global_batch_size = whole(values.get("global_batch_size"))
     record.train_samples = whole(values.get("train_samples"))
     record.validation_samples = whole(values.get("eval_samples"))
-    record.recipe = {key: value for key, value in values.items() if key.startswith(RECIPE) or key in RECIPE_KEYS}
-    record.notes += [f"{counted(len(problems), 'line')} cannot be read, the first: {problems[0]}"] if problems else []
+    record.recipe = recipe_of(values)
+    if problems:
+        first = one_line(problems[0], LONGEST_TEXT)
+        record.notes.append(f"{counted(len(problems), 'line')} cannot be read, the first: {first}")
     if len(events) < len(lines):
         record.notes.append(f"{counted(len(lines) - len(events), 'line')} without a time")
     note_application(record, location)
@@ -65,9 +72,29 @@ def first_values(events: Sequence[Event]) -> dict[str, Any]:
     return value_by_key
 
 
+def recipe_of(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the training among the first values."""
+    named = {key: value for key, value in values.items() if key.startswith(RECIPE) or key in RECIPE_KEYS}
+    return {one_line(key, LONGEST_TEXT): setting(value) for key, value in named.items()}
+
+
+def setting(value: object, depth: int = 0) -> object:
+    """``value`` as a record keeps it: numbers in the range of calculations, printable text, flat lists of these."""
+    if isinstance(value, list) and depth < DEEPEST:
+        return [setting(part, depth + 1) for part in value]
+    if value is None or isinstance(value, bool | float) or finite(value):
+        return value
+    if isinstance(value, int):
+        return math.inf if value > 0 else -math.inf
+    return one_line(value if isinstance(value, str) else f"a {type(value).__name__}", LONGEST_TEXT)
+
+
 def text(value: object) -> str | None:
-    """``value`` if it is non-empty text, else ``None``."""
-    return value if isinstance(value, str) and value else None
+    """``value`` as one printable line if it is non-empty text, else ``None``.
+
+    Terminals obey control characters, and lone surrogates cannot be written to a file.
+    """
+    return one_line(value, LONGEST_TEXT) if isinstance(value, str) and value else None
 
 
 def whole(value: object) -> int | None:
@@ -80,9 +107,9 @@ def count(value: object) -> int | None:
     """``value`` if it is a whole number of at least 0, or the text of one; else ``None``."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 16:
         return int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LARGEST:
         return None
-    return int(value) if value == int(value) and 0 <= value < LARGEST else None
+    return int(value) if value == int(value) else None
 
 
 def finite(value: object) -> bool:
@@ -173,11 +200,20 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
     if not evaluations:
         return
     record.quality = record.qualities[-1]
-    if record.status == "success" and finite(evaluations[-1].epoch):
-        record.epochs = float(evaluations[-1].epoch or 0)
-        if record.application == SAMPLES_AS_EPOCHS:
-            record.epochs = record.epochs / record.train_samples if record.train_samples else None
-            record.notes.append("epoch_num counts samples")
+    if record.status == "success":
+        set_epochs(record, evaluations[-1].epoch)
+
+
+def set_epochs(record: RunRecord, number: float | None) -> None:
+    """Set the epochs from the ``epoch_num`` of the last evaluation, with a note if it cannot be one."""
+    if number is None or not finite(number) or number <= 0:
+        what = "missing" if number is None else f"{number:g}" if finite(number) else "out of range"
+        record.notes.append(f"epoch_num of the last evaluation is {what}, so the epochs are unknown")
+        return
+    record.epochs = float(number)
+    if record.application == SAMPLES_AS_EPOCHS:
+        record.epochs = record.epochs / record.train_samples if record.train_samples else None
+        record.notes.append("epoch_num counts samples")
 
 
 def set_phases(record: RunRecord, events: Sequence[Event]) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.log_cache import LogCache, Reading
 from hpcbench.mlperf.own_runs import read_own_run
-from hpcbench.mlperf.read_log import read_log
+from hpcbench.mlperf.read_log import LONGEST_TEXT, read_log, text
 from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
-from staging.errors import InputError
+from staging.errors import DataError, InputError
+from staging.one_line import one_line
 from staging.progress import Progress
 
 AT_ONCE = 16
@@ -88,8 +89,12 @@ def read_each(locations: Sequence[LogLocation], processes: int) -> Iterator[RunR
 
 
 def read_location(location: LogLocation) -> RunRecord:
-    """Read the record of a run. Raises ``InputError`` if it cannot be read."""
-    return read_own_run(location) if location.origin == "own" else read_log(location)
+    """Read the record of a run. Raises ``InputError`` if it cannot be read, whatever its log holds."""
+    try:
+        return read_own_run(location) if location.origin == "own" else read_log(location)
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        why = one_line(f"{type(error).__name__}: {error}", LONGEST_TEXT)
+        raise DataError(location.path, f"cannot be read ({why})", "leave it out") from error
 
 
 def read_run(location: LogLocation) -> RunRecord:
@@ -98,8 +103,9 @@ def read_run(location: LogLocation) -> RunRecord:
         return read_location(location)
     except InputError as error:
         return RunRecord(
-            path=str(location.path), origin=location.origin, round=location.round, organization=location.organization,
-            system=location.system, application=location.application, mode=location.mode, pruned=location.pruned,
+            path=str(location.path), origin=location.origin, round=location.round,
+            organization=text(location.organization), system=text(location.system),
+            application=text(location.application), mode=location.mode, pruned=location.pruned,
             reason=f"cannot be read: {error}",
         )  # fmt: skip
 

@@ -23,7 +23,11 @@ class RunRecord:
 
     path: str = field(default="", metadata=source("the file, or the run folder"))
     origin: str = field(
-        default="", metadata=source("published: a log in the tree of a round; own: a run folder; log: a file by itself")
+        default="",
+        metadata=source(
+            "published: a log in the tree of a round; submission: one in the tree that hpcbench package writes; own: "
+            "a run folder; log: a file by itself"
+        ),
     )
     round: str | None = field(default=None, metadata=source("the folder above the organization, such as v1.0"))
     organization: str | None = field(default=None, metadata=source("the folder above results, else submission_org"))

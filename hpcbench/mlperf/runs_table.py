@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.results.not_verified import NOT_VERIFIED
+from staging.atomic import replacing
 from staging.errors import InputError
+from staging.one_line import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +24,8 @@ PARTS: dict[str, tuple[str, str, str]] = {
     "evaluations_s": ("first_evaluation_s", "evaluation_median_s", "evaluation_s"),
 }
 """Lists of seconds and the table columns made from them: the first, the median of the later ones, the sum."""
+VERIFIED = ("verified", "", f"{NOT_VERIFIED}: of all runs but published ones, which are as their round has them")
+"""Name, unit and source of the last column."""
 
 
 def row_of(record: RunRecord) -> dict[str, Any]:
@@ -34,12 +39,18 @@ def row_of(record: RunRecord) -> dict[str, Any]:
             row[middle] = statistics.median(value[1:] or value) if value else None
             row[total] = sum(value) if value else None
         if field.name == "notes":
-            row[field.name] = "; ".join(value)
+            row[field.name] = "; ".join(map(printable, value))
         elif isinstance(value, list | dict):
             row[field.name] = json.dumps(value)
         else:
-            row[field.name] = value
+            row[field.name] = printable(value) if isinstance(value, str) else value
+    row[VERIFIED[0]] = "" if record.origin == "published" else NOT_VERIFIED
     return row
+
+
+def printable(text: str) -> str:
+    """``text`` without characters that no file of text can hold, such as those of names that are not UTF-8."""
+    return text if text.isprintable() else one_line(text)
 
 
 def runs_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
@@ -54,27 +65,46 @@ def runs_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
     return frame
 
 
-def writer(path: Path) -> Callable[[pd.DataFrame], None]:
-    """Return a function that writes a table to ``path`` in the format of its suffix.
+def writer(path: Path, option: str = "--out") -> Callable[[pd.DataFrame], None]:
+    """Return a function that writes a table to ``path``, named by ``option``, in the format of its suffix.
 
-    Raises ``InputError`` for any other suffix, if the file exists or its folder does not, and for Parquet without
-    pyarrow.
+    Raises ``InputError`` for any other suffix, if the file exists or cannot be made, and for Parquet without pyarrow.
+    The function raises it where the file cannot be written, and then leaves none behind.
     """
     if path.suffix not in FORMATS:
-        raise InputError(f"--out {path}: the suffix must be one of {', '.join(FORMATS)}")
+        raise InputError(f"{option} {path}: the suffix must be one of {', '.join(FORMATS)}")
     if path.exists():
-        raise InputError(f"--out {path} exists; remove it, or give another name")
+        raise InputError(f"{option} {path} exists; remove it, or give another name")
     if not path.absolute().parent.is_dir():
-        raise InputError(f"--out {path}: the folder {path.parent} does not exist")
-    if path.suffix == ".csv":
-        return lambda frame: frame.to_csv(path, index=False)
-    if path.suffix == ".json":
-        return lambda frame: frame.to_json(path, orient="records", indent=1, double_precision=15)
+        raise InputError(f"{option} {path}: the folder {path.parent} does not exist")
     from importlib.util import find_spec
 
-    if find_spec("pyarrow") is None:
-        raise InputError(f"--out {path}: Parquet needs pyarrow; pip install pyarrow, or give a name with .csv or .json")
-    return lambda frame: frame.to_parquet(path, index=False)
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise InputError(
+            f"{option} {path}: Parquet needs pyarrow; pip install pyarrow, or give a name with .csv or .json"
+        )
+
+    def write(make: Callable[[Path], None]) -> None:
+        try:
+            with replacing(path) as part:
+                make(part)
+        except OSError as error:
+            why = error.strerror or error
+            raise InputError(f"{option} {path} cannot be written ({why}); give another name") from error
+
+    write(lambda part: part.touch(exist_ok=False))
+    path.unlink()
+    return lambda frame: write(lambda part: write_frame(frame, part, path.suffix))
+
+
+def write_frame(frame: pd.DataFrame, path: Path, suffix: str) -> None:
+    """Write a table in the format of ``suffix``."""
+    if suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif suffix == ".json":
+        frame.to_json(path, orient="records", indent=1, double_precision=15)
+    else:
+        frame.to_parquet(path, index=False)
 
 
 def described_columns() -> list[tuple[str, str, str]]:
@@ -85,4 +115,4 @@ def described_columns() -> list[tuple[str, str, str]]:
         for name, part in zip(PARTS.get(field.name, ()), ("the first", "median of the others", "sum"), strict=False):
             rows.append((name, unit, f"{part}: {lines}"))
         rows.append((field.name, unit, lines))
-    return rows
+    return [*rows, VERIFIED]

@@ -31,7 +31,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     "organization": ("organization", "round", "ruleset", "folders", "failed", "verdict"),
 }
 PASSES = ("pass", "common rules")
-NO_RULES = "no rules"
+NO_RULES, NO_RUNS = "no rules", "no runs"
 MOST_MESSAGES = 5
 """Most messages that are shown for each rejected log of a folder."""
 
@@ -59,6 +59,9 @@ def verdicts_on(target: Target, ruleset: str | None, division: str | None) -> It
 
     ``ruleset`` and ``division`` are those asked for, if any. Raises ``InputError`` as ``check_log`` does.
     """
+    if target.without_runs:
+        yield without_runs(target)
+        return
     if ruleset is None and target.without_rules:
         yield without_rules(target)
         return
@@ -80,6 +83,13 @@ def without_rules(target: Target) -> Verdict:
     blank = ("-",) * (len(COLUMNS[target.kind]) - len(names) - 1)
     said = f"round {WITHOUT} has no official HPC ruleset; --ruleset 1.0.0 checks it by the rules of the next round"
     return Verdict(target.kind, label(target.path), (*names, *blank, NO_RULES), (said,))
+
+
+def without_runs(target: Target) -> Verdict:
+    """The verdict on an organization without a log, which the official tools accept."""
+    blank = ("-",) * (len(COLUMNS[target.kind]) - 2)
+    said = "its folder results holds no result_*.txt; add the logs, or leave the folder out"
+    return Verdict(target.kind, label(target.path), (target.path.absolute().name, *blank, NO_RUNS), (said,))
 
 
 def own_ruleset(log: Path) -> str | None:

@@ -50,6 +50,8 @@ class Comparison:
     """Two-sided; ``holm`` adjusts it for several comparisons made together."""
     sizes: tuple[tuple[int, int], ...]
     """Runs of the first and of the second series at each batch size."""
+    reached_sizes: tuple[tuple[int, int], ...]
+    """The same at the batch sizes at which at least half of these runs reached the target."""
     spread: float
     """Standard deviation between seeds of the logarithm of epochs; infinite if it is not known."""
     together: int = 1
@@ -61,8 +63,10 @@ class Comparison:
         """The comparison of the second series over the first."""
         low, high = self.interval
         ends = 1 / high, math.inf if low == 0 else 1 / low
-        turned = tuple((second, first) for first, second in self.sizes)
-        return replace(self, ratio=1 / self.ratio, interval=ends, sizes=turned)
+        sizes, reached = (
+            tuple((second, first) for first, second in pairs) for pairs in (self.sizes, self.reached_sizes)
+        )
+        return replace(self, ratio=1 / self.ratio, interval=ends, sizes=sizes, reached_sizes=reached)
 
     @property
     def runs(self) -> int:
@@ -83,9 +87,10 @@ class Comparison:
     def detectable(self) -> float:
         """The ratio that is found in four of five such studies; infinite if no ratio would be.
 
-        For several comparisons made together, it is found even if none of the others finds anything.
+        For several comparisons made together, it is found even if none of the others finds anything. Batch sizes at
+        which most runs missed the target are taken to decide nothing.
         """
-        return math.exp(_detectable(self.sizes, LEVEL / self.together) * self.spread)
+        return math.exp(_detectable(self.reached_sizes, LEVEL / self.together) * self.spread)
 
     @property
     def bounded(self) -> bool:
@@ -109,10 +114,21 @@ def compare(strata: Sequence[Stratum]) -> Comparison | None:
         ratio=_middle(breakpoints),
         interval=_interval(both, breakpoints),
         p=p_value(both),
-        sizes=tuple((len(first), len(second)) for first, second in both),
+        sizes=_sizes(both),
+        reached_sizes=_sizes([pair for pair in both if _half_reached(*pair)]),
         spread=log_spread(both),
         is_bound=low == 0 or math.isinf(high),
     )
+
+
+def _sizes(strata: Sequence[Stratum]) -> tuple[tuple[int, int], ...]:
+    return tuple((len(first), len(second)) for first, second in strata)
+
+
+def _half_reached(first: Sequence[EpochRun], second: Sequence[EpochRun]) -> bool:
+    """Whether at least half of the runs of a stratum reached the target."""
+    runs = [*first, *second]
+    return 2 * sum(run.reached for run in runs) >= len(runs)
 
 
 def holm(comparisons: Sequence[Comparison]) -> list[Comparison]:

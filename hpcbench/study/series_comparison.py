@@ -117,7 +117,7 @@ def detectable_words(comparison: Comparison) -> str:
     if comparison.least_p > LEVEL / comparison.together:
         return "too few seeds"
     if not math.isfinite(comparison.detectable):
-        return "spread not known"
+        return "not known"
     return f"{units.significant(comparison.detectable)} or {units.significant(1 / comparison.detectable)}"
 
 
@@ -147,7 +147,7 @@ def verdict(pair: SeriesComparison) -> str:
     if comparison.least_p > LEVEL / comparison.together:
         return f"{undecided}; one of {comparison.together} comparisons, it has too few seeds to decide by itself."
     if not math.isfinite(comparison.detectable):
-        return f"{undecided}; what could be found is not known, since no two runs of a row reached the target."
+        return f"{undecided}; what could be found is not known, since too few runs reached the target."
     found = units.significant(comparison.detectable)
     return f"{undecided}; a ratio of {found} would have been found in four of five such studies."
 

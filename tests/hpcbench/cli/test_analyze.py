@@ -12,6 +12,7 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.results.not_verified import NOT_VERIFIED
 from tests.hpcbench.mlperf.test_read_log import COSMOFLOW, DEEPCAM, WITHIN_EPOCHS, in_round
+from tests.hpcbench.submission.conftest import build
 
 GOLDEN = """\
 place,entry,source,division,accelerators,batch,runs,kept,minutes,models_per_min,epochs,epoch_s,rate,staging_share,\
@@ -99,6 +100,35 @@ def test_own_results_are_not_verified(published: Path, own: Path, capsys: pytest
     assert mine["machine"].startswith("Polaris")
     assert "font-weight" in page
     assert Path(out / "figures" / "tiers.svg").exists()
+
+
+@pytest.mark.slow
+def test_a_packaged_submission_is_your_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though it lies in the folder of a round, as the official tools want it."""
+    runs = [build(tmp_path / "runs" / f"r{number}", seed=100 + number, minutes=10 + number, start_min=30 * number)
+            for number in range(10)]  # fmt: skip
+    words = ["package", "LAB", *map(str, runs), "--system", "box", "--out", str(tmp_path / "v3.0")]
+    assert main(words) in (0, 1)
+    capsys.readouterr()
+    assert main(["results", str(tmp_path / "v3.0"), "--out", str(tmp_path / "runs.csv")]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[:2] for line in shown.splitlines()[2:3]] == [["submission", "box"]]
+    assert "v3.0 closed  LAB" in shown, "it is an entry all the same"
+    with (tmp_path / "runs.csv").open(newline="") as lines:
+        assert {(row["origin"], row["verified"]) for row in csv.DictReader(lines)} == {("submission", NOT_VERIFIED)}
+    in_round(tmp_path / "published", COSMOFLOW, "dgx")
+    out = tmp_path / "out"
+    assert main(["analyze", str(tmp_path / "v3.0"), str(tmp_path / "published"), "--out", str(out)]) == 0
+    assert f"Entries of no round: {NOT_VERIFIED}." in capsys.readouterr().out
+    assert NOT_VERIFIED in (out / "analysis.html").read_text()
+    slug = "cosmoflow-time-to-train"
+    assert NOT_VERIFIED in (out / "figures" / f"{slug}-decomposition.svg").read_text()
+    rows = {row["entry"]: row for row in rows_of(out, f"{slug}-ranking")}
+    mine = rows["submission LAB box"]
+    assert (mine["source"], mine["verified"], mine["kept"]) == ("submission", NOT_VERIFIED, "8")
+    assert "one is of no published round" in {row["compares"] for row in rows.values()} | {
+        row["differences"] for row in rows.values()
+    }
 
 
 @pytest.mark.parametrize(

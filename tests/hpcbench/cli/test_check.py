@@ -133,6 +133,18 @@ def test_runs_of_a_benchmark_without_rules_do_not_pass(tmp_path, capsys, name, s
     assert f"benchmark: {said} of cosmoflow, deepcam, oc20, openfold" in capsys.readouterr().out
 
 
+def test_an_organization_without_runs_does_not_pass(tmp_path, capsys):
+    """The official package checker finds no error in it."""
+    make_folder(tmp_path / "v1.0" / "ONE", "deepcam", random.Random(1))
+    (tmp_path / "v1.0" / "TWO" / "results" / "box" / "strong").mkdir(parents=True)
+    assert main(["check", str(tmp_path / "v1.0")]) == 1
+    output = capsys.readouterr().out
+    assert [row.split() for row in output.split("\n\n")[1].splitlines()[2:]] == [
+        ["ONE", "v1.0", "1.0.0", "1", "0", "pass"], ["TWO", "-", "-", "-", "-", "no", "runs"],
+    ]  # fmt: skip
+    assert "its folder results holds no result_*.txt; add the logs, or leave the folder out" in output
+
+
 def test_the_first_round_has_no_rules(tmp_path, capsys):
     folder = tmp_path / "v0.7" / "ORG" / "results" / "box" / "deepcam"
     folder.mkdir(parents=True)
@@ -193,12 +205,15 @@ def test_no_line_is_longer_than_100_columns(tmp_path, capsys):
         ([str(PASSES), "--ruleset", "0.7.0"], "ruleset 0.7.0 is not one of 1.0.0, 2.0.0, 3.0.0"),
         ([str(PASSES), "--division", "shut"], "division 'shut' is neither open nor closed"),
         (["{tmp}/hello.txt"], "hello.txt: holds no line of an official log (:::MLLOG); give logs of MLPerf HPC"),
-        (["{tmp}/ORG", "--division", "open"], "--division is for logs and folders of runs"),
+        (["{tmp}/LAB", "--division", "open"], "--division is for logs and folders of runs"),
+        (["{tmp}/ORG"], "ORG holds no mllog.txt and no result_*.txt; give a run folder, a log, or a folder of a round"),
         ([], "the following arguments are required: PATH"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, arguments, message):
     (tmp_path / "ORG" / "results" / "box" / "strong").mkdir(parents=True)
+    (tmp_path / "LAB" / "results" / "box" / "strong" / "deepcam").mkdir(parents=True)
+    shutil.copy(PASSES, tmp_path / "LAB" / "results" / "box" / "strong" / "deepcam" / "result_0.txt")
     (tmp_path / "hello.txt").write_text("hello")
     assert main(["check", *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
     captured = capsys.readouterr()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.study.run_status import read_run_status
 from staging.errors import DataError
+from tests.hpcbench.mlperf.packages import make_folder
 
 LIMIT_S = 60.0
 RUN_FILES = [
@@ -52,6 +54,15 @@ def refused(capsys: pytest.CaptureFixture[str], path: Path, *words: object) -> N
     said = f"{path}: cannot read the configuration (not a regular file)" if path.suffix == ".yaml" else "is a pipe, not"
     assert f"{path}: " in lines[0]
     assert said in lines[0]
+
+
+@pytest.mark.parametrize("place", ["systems/box.json", "results/box/strong/deepcam/result_2.txt",
+                                   "results/box/strong/deepcam/scaling.json"])  # fmt: skip
+def test_check_of_a_round_with_a_pipe(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The official tools open each of them."""
+    make_folder(tmp_path / "v1.0" / "ORG", "deepcam", random.Random(1))
+    path = pipe(tmp_path / "v1.0" / "ORG" / place)
+    refused(capsys, path, "check", tmp_path / "v1.0")
 
 
 @pytest.mark.parametrize("name", RUN_FILES)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import random
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,16 +15,17 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.mlperf.run_record import RunRecord
-from tests.hpcbench.mlperf.packages import make_rounds
+from hpcbench.results.not_verified import NOT_VERIFIED
+from tests.hpcbench.mlperf.packages import make_folder, make_rounds
 from tests.hpcbench.mlperf.test_read_log import COSMOFLOW, DEEPCAM, WITHIN_EPOCHS, in_round
 
 ENTRIES = """\
-round  organization  system  application  mode           score  official  models/min  rules
------  ------------  ------  -----------  -------------  -----  --------  ----------  ------
-v1.0   CENTRE        box     deepcam      time to train  1.545     1.545           -  kept
-v1.0   OTHER         box     cosmoflow    time to train  7.508     7.508           -  kept
-v1.0   THIRD         box     deepcam      throughput         -     2.728           -  broken
-v2.0   CENTRE        box     deepcam      time to train  1.672     2.507           -  broken
+round        organization  system  application  mode           score  official  rules
+-----------  ------------  ------  -----------  -------------  -----  --------  ------
+v1.0 closed  CENTRE        box     deepcam      time to train  1.545     1.545  kept
+v1.0 closed  OTHER         box     cosmoflow    time to train  7.508     7.508  kept
+v1.0 open    THIRD         box     deepcam      throughput         -     2.728  broken
+v2.0 closed  CENTRE        box     deepcam      time to train  1.672     2.507  broken
 v1.0 CENTRE box deepcam: trajectory: 5 of 5 runs have the same
 v1.0 OTHER box cosmoflow: trajectory: 10 of 10 runs have the same
 v1.0 THIRD box deepcam: status: 1 instance without convergence, to be pruned
@@ -72,6 +76,7 @@ def test_the_table_has_a_row_for_each_run(published: Path, suffix: str, tmp_path
     assert list(frame["pruned"]) == [False, False, True, False]
     assert pd.isna(frame["nodes"][3])
     assert list(frame["origin"]) == ["published"] * 3 + ["log"]
+    assert list(frame["verified"].fillna("")) == ["", "", "", NOT_VERIFIED]
     parts = frame[["training_s", "evaluation_s", "rest_s"]].sum(axis=1) + frame["staging_s"].fillna(0)
     assert list(parts) == pytest.approx(list(frame["time_to_train_s"]))
     epochs = frame["epochs_s"][0]
@@ -94,6 +99,12 @@ def test_seeds_are_exact_also_where_another_run_has_none(suffix: str, tmp_path: 
     else:
         found = [str(row["seed"]) for row in json.loads(out.read_text())]
     assert found == [str(seed) for seed in seeds]
+
+
+def test_a_single_run_is_counted_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "r.csv"
+    assert main(["results", str(WITHIN_EPOCHS), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.endswith(f"\n1 run: {out}\n")
 
 
 def test_parquet_is_written_where_it_can_be(
@@ -150,6 +161,10 @@ def test_each_column_says_where_it_comes_from(capsys: pytest.CaptureFixture[str]
     (["LOG", "--out", "runs.xlsx"], "the suffix must be one of .csv, .json, .parquet"),
     (["LOG", "--out", "there.csv"], "there.csv exists; remove it"),
     (["LOG", "--out", "no/where.csv"], "the folder no does not exist"),
+    (["LOG", "--out", "/proc/runs.csv"], "--out /proc/runs.csv cannot be written (No such file or directory)"),
+    (["LOG", "--entries", "/proc/runs.csv"], "--entries /proc/runs.csv cannot be written (No such file or directory)"),
+    (["LOG", "--out", f"{'x' * 240}.csv"], "cannot be written (File name too long); give another name"),
+    (["LOG", "--out", "same.csv", "--entries", "./same.csv"], "--out and --entries are both same.csv; give the table"),
     (["there.csv"], "holds no line of an official log"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(
@@ -158,10 +173,25 @@ def test_bad_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.csv").write_text("mine")
     assert main(["results", *(str(COSMOFLOW) if word == "LOG" else word for word in words)]) == 2
-    said = capsys.readouterr().err
+    shown, said = capsys.readouterr()
     assert message in said
     assert said.count("\n") == 1
+    assert not shown, "it is said before thousands of logs are read"
+    assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
     assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+def test_a_table_that_cannot_be_finished_leaves_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fill(frame: pd.DataFrame, path: Path, **_: object) -> None:
+        path.write_text("path")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", fill)
+    assert main(["results", str(COSMOFLOW), "--out", str(tmp_path / "runs.csv")]) == 2
+    assert "runs.csv cannot be written (No space left on device); give another name" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_entries_have_a_score_or_say_why_not(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,14 +219,24 @@ def test_minutes_of_your_own_runs_are_marked_too(
         assert capsys.readouterr().out.endswith(said) is (code == 0), "a run that misses its target has no minutes"
 
 
+def test_entries_of_throughput_have_models_per_minute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_folder(tmp_path / "v1.0" / "CENTRE", "deepcam", random.Random(1), weak=True)
+    assert main(["results", str(tmp_path)]) == 0
+    head, _, row = capsys.readouterr().out.partition("\n\nround ")[2].splitlines()[:3]
+    assert head.split()[-3:] == ["official", "models/min", "rules"]
+    assert float(row.split()[-2]) > 0
+
+
 def test_the_table_of_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Made-up rounds from published logs; the scores are those of the official tool, as other tests hold."""
     make_rounds(tmp_path)
     assert main(["results", str(tmp_path), "--entries", str(tmp_path / "entries.csv")]) == 0
     shown = capsys.readouterr().out
-    assert shown[shown.index("round  organization") :].partition("\n\n4 entries")[0] == ENTRIES.rstrip()
+    assert shown[shown.index("round        organization") :].partition("\n\n4 entries")[0] == ENTRIES.rstrip()
     frame = pd.read_csv(tmp_path / "entries.csv")
     assert list(frame["official"].round(3)) == [1.545, 7.508, 2.728, 2.507]
     assert list(frame["ruleset"]) == ["1.0.0", "1.0.0", "1.0.0", "2.0.0"]
+    assert list(frame["division"]) == ["closed", "closed", "open", "closed"]
+    assert set(frame["verified"]) == {NOT_VERIFIED}, "scores are computed here, of whomever the logs are"
     assert main(["results", str(tmp_path), "--entries", str(tmp_path / "entries.csv")]) == 2
     assert "--entries" in capsys.readouterr().err

@@ -10,8 +10,10 @@ import pytest
 
 from hpcbench.batch.machine import known_machines
 from hpcbench.cli.main import main
-from hpcbench.mlperf.beside_published import beside_published, chosen, size_class
+from hpcbench.mlperf.beside_plot import Mark, marks_plot
+from hpcbench.mlperf.beside_published import beside_published, chosen, published_mark, size_class
 from hpcbench.mlperf.published import published_entries
+from hpcbench.results import style
 from hpcbench.results.beside import Beside, BesideRow, beside_text
 from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.records import read_run
@@ -128,3 +130,24 @@ def test_an_application_without_published_results_is_refused(
     assert "there are no published results of tones; those that there are, are of cosmoflow, deepcam, oc20" in error
     assert not (folder / "report.html").exists()
     assert main(["report", str(folder), "--beside", "mine"]) == 2
+
+
+def test_a_mark_of_an_open_entry_says_so() -> None:
+    machines, entries = known_machines(), published_entries()
+    names = {(entry.round, entry.division): published_mark(entry, machines).name for entry in entries}
+    assert " v1.0 open, " in names["v1.0", "open"]
+    assert " v1.0, " in names["v1.0", "closed"]
+
+
+def test_the_figure_says_that_own_runs_are_not_verified() -> None:
+    """Also where it is a file by itself, without its caption."""
+    own, published = Mark(True, "mine", 1.0, 1.0), Mark(False, "a", 228.0, 1.0)
+    assert f"orange: {NOT_VERIFIED}" in style.svg(marks_plot("cosmoflow", [own, published]).figure, "beside")
+    assert NOT_VERIFIED not in style.svg(marks_plot("cosmoflow", [published]).figure, "beside")
+
+
+def test_the_figure_tells_between_which_times_the_published_entries_lie() -> None:
+    marks = [Mark(True, "mine", 1.0, 1.0), Mark(False, "a", 228.0, 1.0), Mark(False, "b", None, 2.0),
+             Mark(False, "c", 6861.0, None)]  # fmt: skip
+    assert marks_plot("cosmoflow", marks).finding == "The published entries take 3 min 48 s to 1 h 54 min to train"
+    assert marks_plot("cosmoflow", marks[:1]).finding == ""

@@ -137,7 +137,8 @@ def test_exchanging_the_series_inverts_the_ratio() -> None:
 
 def test_several_comparisons_have_p_values_for_all_of_them() -> None:
     def of(p: float, seeds: int = 5) -> Comparison:
-        return Comparison(1.0, (0.5, 2.0), p, ((seeds, seeds),), 0.1)
+        sizes = ((seeds, seeds),)
+        return Comparison(1.0, (0.5, 2.0), p, sizes, sizes, 0.1)
 
     assert [each.p for each in holm([of(0.04), of(0.01), of(0.03)])] == pytest.approx([0.06, 0.03, 0.06])
     assert [each.p for each in holm([of(0.9), of(0.8)])] == [1.0, 1.0]
@@ -181,4 +182,4 @@ def test_a_series_that_never_reaches_the_target_gives_a_bound_of_the_ratio() -> 
     neither = compare([(missed, missed)])
     assert neither is not None
     assert ratio_words(neither) == "open"
-    assert detectable_words(neither) == "spread not known"
+    assert detectable_words(neither) == "not known"

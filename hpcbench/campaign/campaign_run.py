@@ -11,10 +11,17 @@ from hpcbench.campaign.entry import Entry
 from hpcbench.campaign.folder import CampaignFolder
 from hpcbench.campaign.report import report
 from hpcbench.campaign.runs import check_entry, make_entry
+from hpcbench.campaign.show import filled
+from hpcbench.campaign.sizes import instance_nodes
 from hpcbench.exits import DONE, Aborted
 from hpcbench.study.progress import say
 from hpcbench.study.runner import ExecutionOptions
 from staging.errors import InputError
+
+SIMULATED = (
+    "Sizes of several nodes are simulated on this machine, so that their runs do not count as results of the campaign; "
+    "give --site for real nodes."
+)
 
 
 def run_campaign(entries: Sequence[Entry], path: Path, options: ExecutionOptions, *, dry_run: bool) -> int:
@@ -27,7 +34,10 @@ def run_campaign(entries: Sequence[Entry], path: Path, options: ExecutionOptions
     if first.rehearsal:
         say(REHEARSAL)
     for entry in entries:
-        check_entry(entry, find_site(entry.site))
+        site = find_site(entry.site)
+        _, sizes = check_entry(entry, site)
+        if site.scheduler == "local" and not entry.rehearsal and any(instance_nodes(entry, s.nodes) > 1 for s in sizes):
+            say("\n".join(filled(SIMULATED)))
     if not dry_run:
         folder.begin(first.campaign, first.rehearsal)
     try:

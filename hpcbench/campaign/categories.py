@@ -25,6 +25,8 @@ OF_SPEED = (
     "train.baselines", "train.page",
 )  # fmt: skip
 """Settings of ``DECIDING`` that do not decide it, or that have a rule of their own: batch, precision, seeds."""
+SUMS = {"bfloat16": "bf16-mixed", "float16": "16-mixed"}
+"""The ``train.precision`` whose numbers gradients have when they are summed in a ``parallel.reduce_dtype``."""
 OPTIONS = frozenset(f"optim.{name}" for name in own_settings(OptimConfig()))
 """Options that some optimizers have."""
 
@@ -99,10 +101,9 @@ def refusals(scenario: Scenario, category: Category, config: RunConfig, base: Ru
         value, base_value = effective(config, setting), effective(base, setting)
         if setting in ("train.target", "train.max_epochs"):
             rule: SettingRule | None = SettingRule((setting,), "fixed", "when a run ends is part of the metric")
-        elif setting == "train.precision":
-            if value not in category.precision and value != base_value:
-                words = f"allows train.precision {' or '.join(category.precision)}"
-                yield Refusal(setting, value, words, category.precision_rule)
+        elif allowed := precisions(scenario, category, setting):
+            if value not in allowed and value != base_value:
+                yield Refusal(setting, value, f"allows {setting} {' or '.join(allowed)}", category.precision_rule)
             continue
         else:
             rule = rule_for(scenario, category, setting)
@@ -116,6 +117,19 @@ def refusals(scenario: Scenario, category: Category, config: RunConfig, base: Ru
         ):
             why = rule.rule if rule is not None else f"what no rule frees stays as published in {category.name}"
             yield Refusal(setting, value, f"fixes {setting} at {shown(base_value)}", why)
+
+
+def precisions(scenario: Scenario, category: Category, setting: str) -> tuple[str, ...]:
+    """The values of ``train.precision`` or ``parallel.reduce_dtype`` that a category allows; empty for other settings.
+
+    Gradients may be summed as they are, and in 16 bits where the category allows training in these. A rule that names
+    ``parallel.reduce_dtype`` takes the place of that.
+    """
+    if setting == "train.precision":
+        return category.precision
+    if setting != "parallel.reduce_dtype" or rule_for(scenario, category, setting) is not None:
+        return ()
+    return ("gradient", *(dtype for dtype, precision in SUMS.items() if precision in category.precision))
 
 
 def not_free(category: Category, setting: str) -> bool:

@@ -14,7 +14,7 @@ from hpcbench.campaign.folder import CampaignFolder, Definition
 from hpcbench.campaign.response import FIGURES, TITLES, ResponseRow, csv_rows, rows_of
 from hpcbench.campaign.rules import UNITS, Campaign, Scenario
 from hpcbench.campaign.show import filled, response_table
-from hpcbench.measure.installation import installation_words
+from hpcbench.measure.installation import packages_words
 from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.units import counted, significant
@@ -48,7 +48,7 @@ def read_content(folder: CampaignFolder, definition: Definition) -> Content:
         sizes = tuple(result for result in results if result.scenario.name == name)
         scenarios.append((sizes[0].scenario, sizes, tuple(rows_of(sizes[0].scenario, sizes))))
     packages = {
-        installation_words(installed(RunFolder(folder.study(result.category, result.scenario).run(run.name))))
+        packages_words(installed(RunFolder(folder.study(result.category, result.scenario).run(run.name))))
         for result in results for run in result.runs
     }  # fmt: skip
     # Nobody has committed to values for the sizes of a rehearsal.

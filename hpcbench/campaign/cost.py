@@ -31,7 +31,8 @@ def cost_lines(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[str]:
     for row in rows:
         batch, epochs = row.cells.get("global_batch"), row.cells.get("epochs")
         measured = row.kind == "result" and row.cells.get("samples_per_s_per_accelerator") is not None
-        if isinstance(batch, int) and isinstance(epochs, int | float) and (measured or row.kind == "reference"):
+        by_the_rules = row.kind == "reference" and "optim.name" in scenario.recipe
+        if isinstance(batch, int) and isinstance(epochs, int | float) and (measured or by_the_rules):
             who = str(row.cells["system"]) if row.kind == "reference" else "the runs here"
             optimizer = str(row.cells.get("optimizer") or scenario.recipe.get("optim.name") or "")
             batches.setdefault((batch, who, optimizer), []).append(float(epochs))

@@ -111,6 +111,7 @@ def run_config(entry: Entry) -> RunConfig:
     """
     refuse_decided_settings(entry)
     config = resolve(entry.application, entry.own_preset, list(entry.files), run_settings(entry))
+    refuse_what_cannot_count(entry, config)
     base = base_config(entry)
     check_category(entry.campaign, entry.scenario, entry.category, config, base, entry.settings)
     if config.train.accumulation > 1 and not entry.scenario.batch.accumulation:
@@ -147,6 +148,20 @@ def refuse_decided_settings(entry: Entry) -> None:
             f"--global-batch-size {entry.global_batch}: {name} fixes the local batch at {batch.local_size:,}, and the "
             "global one follows from the nodes; leave it out"
         )
+
+
+def refuse_what_cannot_count(entry: Entry, config: RunConfig) -> None:
+    """Raise ``InputError`` for simulated ranks or nodes, and for a limit of steps, unless the entry is a rehearsal."""
+    settings = {
+        "parallel.simulated_ranks": config.parallel.simulated_ranks, "train.max_steps": config.train.max_steps,
+        "parallel.simulated_nodes": config.parallel.simulated_nodes,
+    }  # fmt: skip
+    for setting, value in settings.items():
+        if value is not None and not entry.rehearsal:
+            why = "the rules say when a run ends" if setting == "train.max_steps" else "its times are not of real nodes"
+            raise InputError(
+                f"--{setting} {value}: no run with it counts in {entry.campaign.name} ({why}); leave it out"
+            )
 
 
 def global_batch_of(entry: Entry, config: RunConfig) -> int | None:

@@ -17,7 +17,7 @@ from hpcbench.campaign.folder import CampaignFolder, Definition
 from hpcbench.campaign.rules import Category, Metric, Scenario
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
-from hpcbench.measure.installation import installation_words
+from hpcbench.measure.installation import installation_words, is_record
 from hpcbench.mlperf.convergence_check import ConvergenceTest, check_convergence, has_points, olympic
 from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.own_runs import read_own_run
@@ -160,8 +160,13 @@ def value_of_run(metric: Metric, folder: RunFolder, record: RunRecord, summary: 
 
 
 def seconds_per_step(folder: RunFolder) -> float | None:
-    """The median over epochs of an epoch's seconds of training over its optimizer steps."""
-    epochs = folder.read_epochs()
+    """The median over epochs of an epoch's seconds of training over its optimizer steps. Raises ``DataError``."""
+    try:
+        epochs = folder.read_epochs()[["step", "train_s"]].astype("float64").dropna()
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            folder.epochs, "is not a table of epochs with step and train_s", "restore it, or take the run out"
+        ) from None
     steps = epochs["step"].diff().fillna(epochs["step"])
     seconds = (epochs["train_s"] / steps)[steps > 0]
     return float(seconds.median()) if len(seconds) else None
@@ -184,6 +189,8 @@ def seconds_of_epochs(folder: RunFolder, epochs: int) -> float | None:
 def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder) -> list[str]:
     """Why a run does not count."""
     scenario, summary, faults = entry.scenario, run.summary, []
+    if (summary.simulated_ranks or summary.simulated_nodes) and not entry.rehearsal:
+        faults.append("ranks or nodes were simulated: times are not theirs")
     if "target" in scenario.validity and summary.status != "success":
         faults.append(f"{summary.metric} {score(summary.best)} does not reach {score(summary.target)}")
     if "epochs" in scenario.validity:
@@ -202,19 +209,19 @@ def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder
         faults.append(f"global batch {summary.global_batch_size:,} instead of {batch:,}")
     if entry.category.released and not entry.rehearsal:
         record = installed(folder)
-        if not record or not record.get("unchanged"):
+        if record is None or not record["unchanged"]:
             faults.append(installation_words(record))
     return faults
 
 
 def installed(folder: RunFolder) -> dict[str, Any] | None:
-    """What a run says about the packages that it used; ``None`` if it says nothing."""
+    """What a run says about the packages that it used; ``None`` if it says nothing, or nothing that can be read."""
     try:
         environment = json.loads(read_text(folder.environment))
-    except (OSError, ValueError, DataError):
+    except (OSError, ValueError, RecursionError, DataError):
         return None
     record = environment.get("installation") if isinstance(environment, dict) else None
-    return record if isinstance(record, dict) else None
+    return record if is_record(record) else None
 
 
 def convergence_of(entry: Entry, runs: Sequence[CampaignRun], failed: int = 0) -> ConvergenceTest | None:

@@ -10,7 +10,7 @@ from hpcbench.campaign.entry import Entry, run_config
 from hpcbench.campaign.show import filled
 from hpcbench.campaign.sizes import SizePlan, counts_problem, plan_sizes
 from hpcbench.exits import BAD_INPUT, DONE
-from hpcbench.measure.installation import installation, installation_words
+from hpcbench.measure.installation import installation, packages_words
 from hpcbench.results.tables import table
 from hpcbench.study.progress import say
 
@@ -26,7 +26,7 @@ def plan_page(entries: Sequence[Entry], site: Site) -> int:
         blocks.append(text)
         runs = runs and fits
     if category.released:
-        words = f"packages: {category.name} needs the released ones; here {installation_words(installation())}"
+        words = f"packages: {category.name} needs the released ones; here {packages_words(installation())}"
         blocks.append("\n".join(filled(words, "", "  ")))
     say("\n\n".join(blocks))
     return DONE if runs else BAD_INPUT

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.application import find_application
+from hpcbench.campaign.check_recipe import check_recipes
 from hpcbench.campaign.line_numbers import lines_of
 from hpcbench.campaign.rules import Campaign, Scenario
 from hpcbench.config.read_dataclass import from_values
@@ -71,6 +72,7 @@ def campaign_of(tree: Tree, path: Path) -> Campaign:
     try:
         campaign = from_values(Campaign, {"name": path.stem, **tree}, "")
         check(campaign)
+        check_recipes(campaign)
     except InputError as error:
         raise located(path, str(error)) from None
     return campaign

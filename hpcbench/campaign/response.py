@@ -10,6 +10,7 @@ from hpcbench.campaign.figures import CampaignRun, SizeResult, samples_per_s_per
 from hpcbench.campaign.rules import Campaign, Column, Reference, Scenario
 from hpcbench.mlperf.convergence_check import olympic
 from hpcbench.results import units
+from hpcbench.results.not_verified import NOT_VERIFIED
 
 Cell = str | int | float | bool | None
 TITLES: Mapping[Column, str] = {
@@ -70,7 +71,7 @@ def rows_of(scenario: Scenario, results: Sequence[SizeResult]) -> list[ResponseR
     for result in results:
         rows += [row_of_run(result, run) for run in result.runs]
         rows.append(row_of_size(result))
-    return rows + [row_of_reference(scenario, reference) for reference in scenario.references]
+    return rows + rows_of_references(scenario)
 
 
 def row_of_run(result: SizeResult, run: CampaignRun) -> ResponseRow:
@@ -138,22 +139,33 @@ def statistic_of(scenario: Scenario, epochs: Sequence[float]) -> float:
     return median(epochs) if scenario.metric.statistic == "median" else fmean(epochs)
 
 
-def row_of_reference(scenario: Scenario, reference: Reference) -> ResponseRow:
+def rows_of_references(scenario: Scenario) -> list[ResponseRow]:
+    """The rows of the published results, with the number of their system if they are of several."""
+    systems = list(dict.fromkeys(reference.system for reference in scenario.references))
+    return [
+        row_of_reference(scenario, reference, systems.index(reference.system) + 1 if len(systems) > 1 else None)
+        for reference in scenario.references
+    ]
+
+
+def row_of_reference(scenario: Scenario, reference: Reference, number: int | None = None) -> ResponseRow:
     """The row of a published result, with the values calculated from it."""
     accelerators = reference.nodes * reference.accelerators_per_node
-    batch, local = scenario.batch.global_size, reference.local_batch
+    batch, local = scenario.batch.global_size or reference.global_batch, reference.local_batch
     if local is None and batch is not None and batch % accelerators == 0:
         local = batch // accelerators
     if batch is None and local is not None:
         batch = local * accelerators
+    epochs = None if reference.epochs is None else reference.epochs * (reference.models or 1)
     rate = samples_per_s_per_accelerator(
-        scenario.metric, reference.value, accelerators, batch, scenario.dataset.train_samples, reference.epochs
+        scenario.metric, reference.value, accelerators, batch, scenario.dataset.train_samples, epochs
     )
     cells: dict[Column, Cell] = {
         "category": reference.category, "scenario": scenario.name, "system": reference.system, "nodes": reference.nodes,
         "accelerators_per_node": reference.accelerators_per_node, "accelerators": accelerators, "local_batch": local,
         "global_batch": batch, "epochs": reference.epochs, "samples_per_s_per_accelerator": rate,
-        FIGURES[scenario.metric.what]: reference.value, "replicate": "ref.",
+        "models": reference.models, FIGURES[scenario.metric.what]: reference.value,
+        "replicate": "ref." if number is None else f"ref. {number}",
     }  # fmt: skip
     return ResponseRow("reference", cells)
 
@@ -162,6 +174,7 @@ def csv_rows(campaign: Campaign, rehearsal: bool, rows: Mapping[str, Sequence[Re
     """The rows of all scenarios as one table with every column; unknown values are empty."""
     return [
         {"campaign": campaign.name, "rehearsal": "rehearsal" if rehearsal else "", "row": row.kind,
-         **{column: row.cells.get(column) for column in TITLES}, "scenario": scenario}
+         **{column: row.cells.get(column) for column in TITLES}, "scenario": scenario,
+         "verified": "" if row.kind == "reference" else NOT_VERIFIED}
         for scenario, scenario_rows in rows.items() for row in scenario_rows
     ]  # fmt: skip

@@ -133,8 +133,13 @@ class Reference:
     value: float = field(metadata=within(0, 1e12, open_low=True))
     local_batch: int | None = field(default=None, metadata=within(1, 2**20))
     epochs: float | None = field(default=None, metadata=within(0, MOST_EPOCHS))
-    """Epochs to the target."""
+    """Epochs to the target; of several instances, those of one."""
+    global_batch: int | None = field(default=None, metadata=within(1, MOST_SAMPLES))
+    """Samples per optimizer step, if the rules leave the batch open; of several instances, those of one."""
+    models: int | None = field(default=None, metadata=within(1, MOST_NODES))
+    """Instances of a throughput scenario that count."""
     note: str = ""
+    """What is different from the scenario."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from hpcbench.campaign.categories import bounds_words, shown
 from hpcbench.campaign.cost import recipe_line
-from hpcbench.campaign.response import FIGURES, SHORT, TITLES, ResponseRow, row_of_reference
+from hpcbench.campaign.response import FIGURES, SHORT, TITLES, ResponseRow, rows_of_references
 from hpcbench.campaign.rules import Campaign, Category, Column, Scenario, SettingRule
 from hpcbench.results.tables import WIDTH, table
 from hpcbench.results.units import counted
@@ -95,7 +95,7 @@ def scenario_lines(campaign: Campaign, scenario: Scenario) -> Iterator[str]:
         yield ""
         yield "Reference results"
         yield ""
-        yield response_table(scenario, [row_of_reference(scenario, reference) for reference in scenario.references])
+        yield response_table(scenario, rows_of_references(scenario))
     cost = recipe_line(scenario)
     if cost:
         yield ""
@@ -176,8 +176,12 @@ def beside_table(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[str]:
     )
     if "samples_per_s_per_accelerator" in columns:
         lines.append("samples/s are those of an accelerator (acc.)")
-    for kind, word in (("run", "here"), ("reference", "reference")):
-        lines += [f"{word}: {name}" for name in dict.fromkeys(row.text("system") for row in rows if row.kind == kind)]
+    lines += [f"here: {name}" for name in dict.fromkeys(row.text("system") for row in rows if row.kind == "run")]
+    notes = {reference.system: reference.note for reference in scenario.references}
+    names = {row.text("system"): row.text("replicate") for row in rows if row.kind == "reference"}
+    for name, replicate in names.items():
+        label = replicate.replace("ref.", "reference") if len(names) == 1 else replicate
+        lines.append(f"{label}: {name}" + (f" ({notes[name]})" if notes.get(name) else ""))
     return lines
 
 

@@ -6,17 +6,26 @@ import base64
 import csv
 import hashlib
 import json
+import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from hpcbench import DISTRIBUTION, __version__
 
 PACKAGES = ("hpcbench", "staging", "apps")
 MOST_NAMED = 20
 """At most this many changed files are named."""
+RELEASE = re.compile(r"v\d+(\.\d+)*((a|b|rc|\.post)\d+)?")
+"""The tag of a release; a version between two releases has ``.dev`` or ``+`` in it."""
+FIELDS: Mapping[str, Mapping[str, type]] = {
+    "RECORD": {"distribution": str, "version": str, "files": int}, "commit": {"commit": str},
+}  # fmt: skip
+"""What a record has, by its basis."""
+CHANGED: Mapping[str, type] = {"differing": int, "names": list}
+"""What it has, too, if files differ."""
 
 
 def installation(root: Path | None = None) -> dict[str, Any]:
@@ -90,7 +99,7 @@ def origin(distribution: metadata.Distribution) -> str:
     """Where pip got the distribution: an ``index``, or an ``archive``, ``folder`` or ``repository`` given to it."""
     try:
         named = json.loads(distribution.read_text("direct_url.json") or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         named = None
     if not isinstance(named, dict):
         return "index"
@@ -114,9 +123,9 @@ def of_checkout(root: Path) -> dict[str, Any]:
 
 
 def tag(root: Path) -> str | None:
-    """Return the tag of the commit, if it has one."""
-    tags = git(root, "tag", "--points-at", "HEAD")
-    return tags.split()[0] if tags and tags.split() else None
+    """Return the tag of the commit, if it has one; of several that of a release."""
+    tags = (git(root, "tag", "--points-at", "HEAD") or "").split()
+    return next((name for name in tags if RELEASE.fullmatch(name)), tags[0] if tags else None)
 
 
 def git(root: Path, *words: str) -> str | None:
@@ -128,9 +137,33 @@ def git(root: Path, *words: str) -> str | None:
         return None
 
 
+def is_record(record: object) -> TypeGuard[dict[str, Any]]:
+    """Whether the value is what ``installation`` returns: it may be from a file that somebody has edited."""
+    if not isinstance(record, dict) or "unchanged" not in record:
+        return False
+    basis = record.get("basis")
+    if basis is None:
+        return not record["unchanged"]
+    if not isinstance(record["unchanged"], bool) or not isinstance(basis, str) or basis not in FIELDS:
+        return False
+    kinds = FIELDS[basis] if record["unchanged"] else {**FIELDS[basis], **CHANGED}
+    return all(isinstance(record.get(name), kind) for name, kind in kinds.items())
+
+
+def release_note(record: dict[str, Any] | None) -> str:
+    """Say that the packages are of no release, from whose tag a version comes; empty if they are of one, or unknown."""
+    if not is_record(record) or record.get("basis") is None:
+        return ""
+    if record["basis"] == "commit":
+        tagged = RELEASE.fullmatch(str(record.get("tag")))
+        return "" if tagged else f"commit {record['commit'][:12]} has no release tag (v*)"
+    tagged = RELEASE.fullmatch(f"v{record['version']}")
+    return "" if tagged else f"version {record['version']} is of a commit that has no release tag (v*)"
+
+
 def installation_words(record: dict[str, Any] | None) -> str:
     """Summarise the record in a phrase, for tables and error messages."""
-    if not record or record.get("basis") is None:
+    if not is_record(record) or record.get("basis") is None:
         return "nothing tells whether the installed packages are the released ones"
     if record["basis"] == "RECORD":
         what = f"{record['distribution']} {record['version']}"
@@ -144,6 +177,11 @@ def installation_words(record: dict[str, Any] | None) -> str:
     return f"{what}, but {count} file{'s differ' if count != 1 else ' differs'}: {first_of(record['names'])}"
 
 
+def packages_words(record: dict[str, Any] | None) -> str:
+    """As ``installation_words``, and that the packages are of no release if they are of none."""
+    return "; ".join(part for part in (installation_words(record), release_note(record)) if part)
+
+
 def first_of(names: Sequence[str]) -> str:
-    """Return the first name, followed by ", ..." if there are more."""
-    return f"{names[0]}, ..." if len(names) > 1 else "".join(names)
+    """Return the first name, followed by ", ..." if there are more; what a file holds may be no text."""
+    return f"{names[0]}, ..." if len(names) > 1 else "".join(map(str, names))

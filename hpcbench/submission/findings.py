@@ -15,7 +15,7 @@ from hpcbench.mlperf.convergence_check import check_convergence, has_points
 from hpcbench.results.units import counted
 from hpcbench.submission.power_logs import LEAST_READINGS, NodePower, power_of
 from hpcbench.submission.submission_tree import NamedEntry
-from hpcbench.submission.submitted_runs import SubmittedRun
+from hpcbench.submission.submitted_runs import SubmittedRun, group_of
 from hpcbench.submission.system_facts import blanks, unlike
 
 NODE = "node"
@@ -197,9 +197,9 @@ def again(run: SubmittedRun) -> str:
     if run.job.get("site"):
         words = ["hpcbench submit", summary.application, "--site", shlex.quote(str(run.job["site"]))]
         words += ["--nodes", str(run.job.get("nodes", summary.nodes))]
-        if run.job.get("time_s"):
-            words += ["--time", f"{math.ceil(run.job['time_s'] / 60)}m"]
-        if not (run.config.get("staging") or {}).get("destination"):
+        if isinstance(seconds := run.job.get("time_s"), int | float):
+            words += ["--time", f"{math.ceil(seconds / 60)}m"]
+        if not group_of(run.config, "staging").get("destination"):
             words.append("--no-stage")
         return f"{' '.join(words)} {seed}"
     launcher = f"mpiexec -n {summary.world_size} " if summary.world_size > 1 else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.measure.log_rules import PUBLISHED_SAMPLES
+from hpcbench.results.units import counted
 from hpcbench.submission.projection import Costs
 from hpcbench.submission.submitted_runs import SubmittedRun, read_submitted
 from staging.errors import InputError
@@ -32,9 +33,9 @@ class MeasuredCosts:
         """What was measured, in words."""
         rate = statistics.median(self.costs.samples_per_s)
         return (
-            f"{self.application}, {self.nodes} nodes, batch {self.batch:,}, {self.division}: {rate:.4g} samples/s "
-            f"({len(self.costs.samples_per_s)} measured), evaluation {self.costs.evaluation_s:.4g} s, "
-            f"{self.costs.fixed_s:.4g} s besides"
+            f"{self.application}, {counted(self.nodes, 'node')}, batch {self.batch:,}, {self.division}: "
+            f"{rate:.4g} samples/s ({len(self.costs.samples_per_s)} measured), evaluation "
+            f"{self.costs.evaluation_s:.4g} s, {self.costs.fixed_s:.4g} s besides"
         )
 
 

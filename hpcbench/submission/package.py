@@ -53,12 +53,13 @@ def build(
     named = name_entries(entries, organization, system, facts)
     folder = (out or Path("submissions") / ROUND_OF[ruleset]) / organization
     with new_tree(folder) as part:
-        write_tree(part, organization, named)
+        kept = write_tree(part, organization, named)
         verdict = check_tree(part, ruleset)
         findings = find_faults(named, part, ruleset)
         rows = score_rows(part, named, ruleset)
     runs = [run for entry in entries for run in entry.runs]
     findings += [Finding("code", words, note=True) for words in code_faults(runs)]
+    findings += [Finding(name.place, name.words, name.remedy, note=True) for name in kept]
     return Package(folder, ruleset, division, rows, findings, verdict)
 
 

@@ -74,5 +74,5 @@ def copy_power(source: Path, folder: Path, scrub: Scrubber) -> None:
     """Copy the logs of a run's nodes, numbered from 0."""
     folder.mkdir(parents=True)
     for number, path in enumerate(logs_of(source)):
-        text = scrub.log(read_text(path, encoding="utf-8", errors="replace"), {})
+        text = scrub.log(read_text(path, encoding="utf-8", errors="replace"), {}, path)
         (folder / f"node_{number}.txt").write_text(text, encoding="utf-8")

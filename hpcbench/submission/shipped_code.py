@@ -12,9 +12,10 @@ from typing import Any
 from hpcbench import DISTRIBUTION, __version__
 from hpcbench.application import find_application
 from hpcbench.measure.environment import source
+from hpcbench.results.units import counted
 from hpcbench.submission.planned_entries import PlannedEntry
 from hpcbench.submission.scrub import Scrubber
-from hpcbench.submission.submitted_runs import SubmittedRun
+from hpcbench.submission.submitted_runs import SubmittedRun, group_of
 
 LEFT_OUT = re.compile(r"__pycache__|\..*|.* .*|.*\.(pyc|so|egg-info)")
 """Names that a repository of submissions does not accept, and files that are generated from others."""
@@ -44,7 +45,7 @@ def ignored(_: str, names: list[str]) -> list[str]:
 def settings_of(run: SubmittedRun, scrubber: Scrubber, organization: str, system: str) -> dict[str, Any]:
     """The settings of a run for another machine: without its seed, and without folders of its own machine."""
     config: dict[str, Any] = scrubber.settings(dict(run.config))
-    group = {name: dict(config.get(name) or {}) for name in ("data", "train", "staging", "submission")}
+    group = {name: group_of(config, name) for name in ("data", "train", "staging", "submission")}
     group["data"]["root"] = DATASET
     group["train"]["seed"] = None
     if group["staging"].get("destination"):
@@ -56,7 +57,7 @@ def settings_of(run: SubmittedRun, scrubber: Scrubber, organization: str, system
 
 def requirements(environment: Mapping[str, Any]) -> str:
     """The packages of a run with their versions, for pip."""
-    versions = environment.get("versions") or {}
+    versions = group_of(environment, "versions")
     lines = [f"{name}=={version}" for name, version in versions.items()
              if name not in ("python", DISTRIBUTION) and not name.startswith("torch_")]  # fmt: skip
     return "\n".join(lines) + "\n"
@@ -65,8 +66,8 @@ def requirements(environment: Mapping[str, Any]) -> str:
 def read_me(entries: Sequence[tuple[str, PlannedEntry]], application: str) -> str:
     """How to reproduce the entries of a benchmark; each comes with the name of its file of settings."""
     run = entries[0][1].first
-    python = (run.environment.get("versions") or {}).get("python", "3.11")
-    commit = (run.environment.get("source") or {}).get("commit")
+    python = group_of(run.environment, "versions").get("python", "3.11")
+    commit = commit_of(run)
     lines = [
         f"# {find_application(application).title}",
         "",
@@ -83,7 +84,8 @@ def read_me(entries: Sequence[tuple[str, PlannedEntry]], application: str) -> st
         summary = entry.first.summary
         mode = "time to train" if entry.mode == "strong" else "throughput, an instance"
         lines += [
-            f"- {mode}: {summary.nodes} nodes x {summary.ranks_per_node} ranks, {summary.threads} threads each, "
+            f"- {mode}: {counted(summary.nodes, 'node')} x {counted(summary.ranks_per_node, 'rank')}, "
+            f"{counted(summary.threads, 'thread')} each, "
             f"global batch {summary.global_batch_size}; seeds {', '.join(str(run.summary.seed) for run in entry.runs)}",
             "",
             f"      python -m hpcbench train {application} --config settings/{settings} --data.root {DATASET}",
@@ -94,13 +96,19 @@ def read_me(entries: Sequence[tuple[str, PlannedEntry]], application: str) -> st
 
 def version_of(run: SubmittedRun) -> str | None:
     """Version of this suite that made a run."""
-    version = (run.environment.get("versions") or {}).get(DISTRIBUTION)
+    version = group_of(run.environment, "versions").get(DISTRIBUTION)
     return None if version is None else str(version)
+
+
+def commit_of(run: SubmittedRun) -> str | None:
+    """Commit of the checkout that made a run."""
+    commit = group_of(run.environment, "source").get("commit")
+    return None if commit is None else str(commit)
 
 
 def code_faults(runs: Sequence[SubmittedRun]) -> list[str]:
     """Why the shipped code may differ from that of the runs."""
-    made = {(version_of(run), (run.environment.get("source") or {}).get("commit")) for run in runs}
+    made = {(version_of(run), commit_of(run)) for run in runs}
     told = []
     if len(made) > 1:
         words = "; ".join(sorted(f"{version or 'unknown'} {commit or ''}".strip() for version, commit in made))
@@ -110,6 +118,6 @@ def code_faults(runs: Sequence[SubmittedRun]) -> list[str]:
         if len(made) == 1 and version is not None and (version, commit) != here:
             was, now = (f"{code[0]}{f' (commit {code[1]})' if code[1] else ''}" for code in ((version, commit), here))
             told.append(f"the runs were made by {was}, and the code here is {now}; package with the code of the runs")
-    if any((run.environment.get("source") or {}).get("dirty") for run in runs):
+    if any(group_of(run.environment, "source").get("dirty") for run in runs):
         told.append("the code of the runs had changes that no commit has")
     return told

@@ -88,8 +88,17 @@ def new_tree(folder: Path) -> Iterator[Path]:
         raise InputError(f"{folder} cannot be written ({error.strerror or error}); give another --out") from None
 
 
-def write_tree(folder: Path, organization: str, named: Sequence[NamedEntry]) -> None:
-    """Write everything below the folder of the organization."""
+@dataclass(frozen=True)
+class KeptName:
+    """A name of a host or user that could not be removed from what is published."""
+
+    place: str
+    words: str
+    remedy: str
+
+
+def write_tree(folder: Path, organization: str, named: Sequence[NamedEntry]) -> list[KeptName]:
+    """Write everything below the folder of the organization; returns the names that stay in it."""
     scrub = scrubber_of([run for named_entry in named for run in (*named_entry.entry.runs, *named_entry.entry.pruned)])
     systems = folder / "systems"
     systems.mkdir()
@@ -98,10 +107,15 @@ def write_tree(folder: Path, organization: str, named: Sequence[NamedEntry]) -> 
         text = json.dumps({**scrub.value(named_entry.description), **identity}, indent=4) + "\n"
         (systems / f"{named_entry.system}.json").write_text(text, encoding="utf-8")
         write_results(folder / named_entry.place, named_entry, organization, scrub)
+    kept: list[KeptName] = []
+    if scrub.alike:
+        words = f"{', '.join(sorted(scrub.alike))}: too short to be told from other text, and not removed"
+        kept.append(KeptName("names of hosts and users", words, "search the package for them"))
     for benchmark in dict.fromkeys(named_entry.entry.benchmark for named_entry in named):
         of_benchmark = [named_entry for named_entry in named if named_entry.entry.benchmark == benchmark]
-        write_implementation(folder / "benchmarks" / benchmark / "implementations" / IMPLEMENTATION, of_benchmark,
-                             organization, scrub)  # fmt: skip
+        kept += write_implementation(folder / "benchmarks" / benchmark / "implementations" / IMPLEMENTATION,
+                                     of_benchmark, organization, scrub)  # fmt: skip
+    return kept
 
 
 def write_results(folder: Path, named: NamedEntry, organization: str, scrub: Scrubber) -> None:
@@ -123,26 +137,33 @@ def write_results(folder: Path, named: NamedEntry, organization: str, scrub: Scr
 def write_log(path: Path, run: SubmittedRun, identity: dict[str, str], scrub: Scrubber) -> None:
     """Write a run's official log, without names of people and places."""
     text = read_text(run.folder.mllog, encoding="utf-8", errors="replace")
-    path.write_text(scrub.log(text, identity), encoding="utf-8")
+    path.write_text(scrub.log(text, identity, run.folder.mllog), encoding="utf-8")
 
 
-def write_implementation(folder: Path, named: Sequence[NamedEntry], organization: str, scrub: Scrubber) -> None:
-    """Write the code, the settings of each entry, and how to run it."""
+def write_implementation(
+    folder: Path, named: Sequence[NamedEntry], organization: str, scrub: Scrubber
+) -> list[KeptName]:  # fmt: skip
+    """Write the code, the settings of each entry, and how to run it; returns the names that stay in the settings."""
     import yaml
 
     (folder / "settings").mkdir(parents=True)
     application = named[0].entry.first.summary.application
-    listed = []
+    listed, kept = [], []
     for named_entry in named:
         name = f"{named_entry.system}-{named_entry.entry.mode}.yaml"
         settings = settings_of(named_entry.entry.first, scrub, organization, named_entry.system)
         (folder / "settings" / name).write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
         listed.append((name, named_entry.entry))
+        chosen = {group: values for group, values in settings.items() if group != "submission"}
+        kept += [KeptName(f"settings/{name}", f"{key} ({word}) is the name of a host or user too, and stays, because a "
+                          "single word may be a choice", "change it in the file if it names the host or user")
+                 for key, word in scrub.kept(chosen).items()]  # fmt: skip
     (folder / "README.md").write_text(read_me(listed, application), encoding="utf-8")
     (folder / "requirements.txt").write_text(
         scrub.text(requirements(named[0].entry.first.environment)), encoding="utf-8"
     )
     copy_code(folder / "code", application)
+    return kept
 
 
 def scrubber_of(runs: Sequence[SubmittedRun]) -> Scrubber:
@@ -162,7 +183,7 @@ def read_hold(path: Path) -> dict[str, Any]:
     """What an attempt of a job recorded about itself; empty if it cannot be read."""
     try:
         hold = json.loads(read_text(path))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return hold if isinstance(hold, dict) else {}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.application import find_application
+from hpcbench.config.read_yaml import MOST_LEVELS, read_yaml
 from hpcbench.measure.log_rules import PUBLISHED_TARGETS
 from hpcbench.mlperf.convergence_check import RUNS
 from hpcbench.mlperf.find_logs import LogLocation
@@ -18,6 +19,7 @@ from hpcbench.mlperf.read_log import QUALITIES
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
+from hpcbench.submission.nesting import is_within
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
@@ -79,7 +81,7 @@ class SubmittedRun:
     @property
     def platform(self) -> str:
         """Name of the system in the run's settings; empty if they have none, or only that of a host."""
-        named = str((self.config.get("submission") or {}).get("platform") or "")
+        named = str(group_of(self.config, "submission").get("platform") or "")
         return "" if named == self.environment.get("host") else named
 
 
@@ -131,8 +133,6 @@ def run_folders(path: Path) -> list[Path]:
 
 def read_run(folder: Path) -> SubmittedRun:
     """A run that ended. Raises ``InputError`` if its application is not a benchmark of MLPerf HPC."""
-    from hpcbench.config.read_yaml import read_yaml
-
     run = RunFolder.open(folder, needs=("config.yaml", "mllog.txt", "summary.json", "system.json"))
     summary = run.read_summary()
     if find_application(summary.application).benchmark not in RUNS:
@@ -148,8 +148,17 @@ def mapping(path: Path) -> dict[str, Any]:
     """What a JSON file of a run holds; empty if there is none. Raises ``DataError`` for a damaged one."""
     if not path.exists():
         return {}
+    advice = "restore it, or leave the run out"
     try:
         content = json.loads(read_text(path))
-    except (OSError, ValueError) as error:
-        raise DataError(path, f"cannot be read ({error})", "restore it, or leave the run out") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(path, f"cannot be read ({error})", advice) from None
+    if not is_within(content, MOST_LEVELS):
+        raise DataError(path, f"has more than {MOST_LEVELS} levels within one another", advice)
     return content if isinstance(content, dict) else {}
+
+
+def group_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The group ``name`` of what a file of a run holds; empty if it has none, or something else in its place."""
+    group = values.get(name)
+    return dict(group) if isinstance(group, Mapping) else {}

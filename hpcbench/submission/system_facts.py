@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.config.read_yaml import read_yaml
-from hpcbench.submission.submitted_runs import SubmittedRun
+from hpcbench.submission.submitted_runs import SubmittedRun, group_of
 from hpcbench.suggest import suggest
 from staging.bounds import shown
 from staging.errors import InputError
@@ -94,7 +94,9 @@ def describe(run: SubmittedRun, facts: Facts, organization: str, name: str, node
     said = {key: value for key, value in facts.values.items() if value != ""}
     measured = dict(run.system)
     if isinstance(said.get("other_software_stack"), dict):
-        said["other_software_stack"] = {**(measured.get("other_software_stack") or {}), **said["other_software_stack"]}
+        said["other_software_stack"] = {
+            **group_of(measured, "other_software_stack"), **said["other_software_stack"],
+        }  # fmt: skip
     decided = {"submitter": organization, "division": run.record.division or run.system.get("division", ""),
                "system_name": name, "number_of_nodes": str(nodes)}  # fmt: skip
     return {**measured, **said, **decided}

@@ -53,6 +53,8 @@ def test_what_was_promised(
         ({"installation": {**UNCHANGED, "unchanged": False, "differing": 1, "names": ["changed: hpcbench/x.py"]}},
          "but 1 file differs: changed: hpcbench/x.py"),
         ({"installation": {}}, "nothing tells whether the installed packages are the released ones"),
+        ({"simulated_nodes": 4}, "ranks or nodes were simulated: times are not theirs"),
+        ({"simulated_ranks": 2}, "ranks or nodes were simulated: times are not theirs"),
         ({"train_samples": 512}, "512 training samples instead of 121,266"),
         ({"epochs": 4}, "4 epochs where 5 count"),
         ({"settings": {"optim.lr": "0.01"}}, "optim.lr 0.01, while the category fixes optim.lr at 0.0005"),
@@ -86,3 +88,22 @@ def test_seeds_that_two_runs_share(tmp_path: Path, capsys: pytest.CaptureFixture
     folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam", "open", 16, own)
     report(folder)
     assert "does not count: seed 4 is another run's, too" in capsys.readouterr().out
+
+
+def test_sums_of_reduced_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """NERSC-10's baseline trains in float32, so that it may not sum gradients in 16 bits."""
+    run = {"local": 2, "epochs": 22, "epoch_s": 15.0, "settings": {"parallel.reduce_dtype": "bfloat16"}}
+    folder = make_size(tmp_path / "c", shipped("nersc10-deepcam"), "deepcam", "baseline", 256, [run])
+    report(folder)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "does not count: parallel.reduce_dtype bfloat16, while the category allows parallel.reduce_dtype" in said
+
+
+def test_packages_of_no_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commit = {"basis": "commit", "unchanged": True, "commit": "0123456789abcdef", "tag": None, "differing": 0}
+    own = runs(0.7, 0.7, 0.7, installation=commit)
+    folder = make_size(tmp_path / "c", shipped("esif-hpc-4"), "s1", "baseline", 1, own)
+    assert report(folder) == DONE
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Packages: commit 0123456789ab, unchanged; commit 0123456789ab has no release tag (v*)." in said
+    assert "0.7000 s (median of 3)" in said, "they count"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.campaign.categories import broken, category_of, rule_for, scenario_of
 from hpcbench.campaign.entry import Entry, global_batch_of, ladder, run_config
+from hpcbench.campaign.rules import SettingRule
 from staging.errors import InputError
 from tests.hpcbench.campaign.made_up import entry_of, shipped
 
@@ -36,6 +40,13 @@ def refused(entry: Entry) -> str:
         (NERSC, "deepcam", "baseline", "train.precision", "bf16-mixed", "allows train.precision 32-true"),
         (NERSC, "deepcam", "baseline", "train.local_batch_size", "2", "it follows from the global batch"),
         (ESIF, "s1", "baseline", "train.local_batch_size", "8", "fixes the local batch at 12"),
+        (NERSC, "deepcam", "baseline", "parallel.reduce_dtype", "bfloat16",
+         "allows parallel.reduce_dtype gradient (rule: the suite's options set no mixed precision"),
+        (NERSC, "deepcam", "ported", "parallel.reduce_dtype", "float16", "allows parallel.reduce_dtype gradient (rule"),
+        (NERSC, "deepcam", "optimized", "parallel.simulated_ranks", "4", "--parallel.simulated_ranks 4: no run with it "
+         "counts in nersc10-deepcam (its times are not of real nodes); leave it out"),
+        (NERSC, "deepcam", "optimized", "train.max_steps", "5", "--train.max_steps 5: no run with it counts in "
+         "nersc10-deepcam (the rules say when a run ends); leave it out"),
         (ESIF, "s1", "optimized", "optim.name", "nvlamb", "fixes optim.name at adamw"),
         (ESIF, "s2", "ported", "optim.lr", "0.001", "fixes optim.lr at 0.0005"),
         (MLPERF, "cosmoflow", "closed", "optim.name", "lars", "allows optim.name sgd (rule: opt_name is sgd)"),
@@ -63,6 +74,7 @@ def test_a_category_refuses_what_it_fixes(
     [
         (NERSC, "deepcam", "baseline", {"parallel.threads": "4", "data.workers": "8", "data.root": "/d"}),
         (NERSC, "deepcam", "optimized", {"optim.lr": "0.01", "train.compile": "true", "train.precision": "16-mixed"}),
+        (NERSC, "deepcam", "optimized", {"parallel.reduce_dtype": "bfloat16"}),
         (ESIF, "s2", "optimized", {"optim.name": "nvlamb", "optim.lr": "0.004", "schedule.warmup": "200"}),
         (ESIF, "s1", "baseline", {"data.workers": "4", "train.local_batch_size": "12"}),
         (MLPERF, "cosmoflow", "closed", {"optim.lr": "0.03", "model.dropout": "0.5", "optim.weight_decay": "0"}),
@@ -79,6 +91,20 @@ def test_the_refusal_names_a_category_that_allows_it() -> None:
     assert said.endswith("leave it out, or take --category ported or optimized")
     said = refused(entry_of(shipped(NERSC), "deepcam", "baseline", settings={"train.checkpoint_every": "1"}))
     assert said.endswith("leave it out")
+
+
+def test_a_limit_of_steps_in_a_file_is_refused_too(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("train:\n  max_steps: 5\n")
+    entry = entry_of(shipped(NERSC), "deepcam", "optimized", files=(tmp_path / "own.yaml",))
+    assert "--train.max_steps 5: no run with it counts" in refused(entry)
+
+
+def test_a_rule_may_name_the_type_of_sums() -> None:
+    campaign = shipped(NERSC)
+    free = SettingRule(("parallel.reduce_dtype",), "free", "sums may be of any type")
+    scenario = replace(campaign.scenarios[0], rules=(*campaign.scenarios[0].rules, free))
+    settings = {"parallel.reduce_dtype": "bfloat16"}
+    run_config(entry_of(replace(campaign, scenarios=(scenario,)), "deepcam", "baseline", settings=settings))
 
 
 @given(st.lists(st.floats(0, 1), max_size=4))

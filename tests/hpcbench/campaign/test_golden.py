@@ -13,6 +13,7 @@ from hpcbench.campaign.folder import CampaignFolder
 from hpcbench.campaign.report import report
 from hpcbench.campaign.response import ResponseRow, row_of_reference
 from hpcbench.exits import DONE
+from hpcbench.results.not_verified import NOT_VERIFIED
 from tests.hpcbench.campaign.made_up import make_size, shipped
 
 SAMPLES = 121_266
@@ -166,6 +167,8 @@ def test_the_files_of_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out
     page, table = folder.page.read_text(), list(csv.DictReader(folder.response.open()))
     assert [row["row"] for row in table] == ["run", "result", "reference", "reference", "reference"]
+    assert [row["verified"] for row in table] == [NOT_VERIFIED] * 2 + [""] * 3
+    assert f">filled marks: {NOT_VERIFIED}</text>" in page, "on the plot itself"
     assert float(table[1]["seconds"]) == pytest.approx(240.0, abs=1e-3)
     assert float(table[4]["samples_per_s_per_accelerator"]) == pytest.approx(9.55, abs=5e-4)
     for text in (said, page):

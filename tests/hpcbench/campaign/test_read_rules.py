@@ -121,6 +121,50 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, old: str, new: str,
     assert "\n" not in words
 
 
+LAST_RULE = "        low: 0\n        rule: opt_weight_decay is at least 0\n"
+DROPOUT = "        low: 0\n        high: 1\n        open_high: true\n        rule: dropout"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("nersc10-deepcam", "      train.checkpoint_every: 0\n", "      optim.lr: fast\n",
+         "scenarios[0].recipe.optim.lr (fast) must be a number"),
+        ("nersc10-deepcam", "        parallel.threads: 1\n", "        optim.momentum: [1, 2]\n",
+         "scenarios[0].rehearsal.settings.optim.momentum ([1, 2]) must be a number or null"),
+        ("nersc10-deepcam", "      train.checkpoint_every: 0\n", "      optim.name: adma\n",
+         "scenarios[0].recipe.optim.name: unknown optimizer optim.name 'adma'; did you mean 'adam'?"),
+        ("nersc10-deepcam", "      train.checkpoint_every: 0\n", "      schedule.factors: [0.1, 0.2]\n",
+         "scenarios[0].recipe.schedule.factors: schedule.milestones has 1 entries and schedule.factors 2"),
+        ("mlperf-hpc-3.0", DROPOUT, DROPOUT.replace("low: 0", "low: 5"),
+         "scenarios[0].rules[5].low (5) must be below high (1); change one of them"),
+        ("mlperf-hpc-3.0", DROPOUT, DROPOUT.replace("low: 0", "low: 1"),
+         "scenarios[0].rules[5].low (1) must be below high (1); change one of them"),
+        ("mlperf-hpc-3.0", LAST_RULE, LAST_RULE.replace("low: 0", "low: 5"),
+         "scenarios[0].rules[6].low (from 5) leaves out the scenario's own optim.weight_decay 0.01 in category closed"),
+        ("mlperf-hpc-3.0", "        choices: [sgd]\n", "        choices: [sdg]\n",
+         "scenarios[0].rules[0].choices (sdg) leaves out the scenario's own optim.name sgd in category closed"),
+    ],
+)  # fmt: skip
+def test_a_value_that_no_run_can_have_is_refused_at_its_line(
+    tmp_path: Path, name: str, old: str, new: str, said: str
+) -> None:
+    path = changed(tmp_path, old, new, name)
+    changed_line = next(line for line in new.splitlines() if line not in old.splitlines())
+    with pytest.raises(InputError) as error:
+        read_campaign(path)
+    number = path.read_text().splitlines().index(changed_line) + 1
+    assert str(error.value).startswith(f"{path}, line {number}: {said}")
+
+
+def test_the_line_that_the_page_on_campaigns_shows(tmp_path: Path) -> None:
+    path = changed(tmp_path, "      what: seconds_of_epochs", "      what: joules")
+    with pytest.raises(InputError) as error:
+        read_campaign(path)
+    page = (Path(__file__).parents[3] / "docs/campaigns.md").read_text()
+    assert str(error.value).replace(f"{tmp_path}/", "") in " ".join(page.split())
+
+
 @pytest.mark.parametrize("number", range(0, 140, 28))
 def test_the_line_is_that_of_the_key(tmp_path: Path, number: int) -> None:
     lines = (CAMPAIGNS / "nersc10-deepcam.yaml").read_text().splitlines()

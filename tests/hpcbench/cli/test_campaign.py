@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.campaign import runs, sizes
+from hpcbench.campaign import campaign_run, plan, runs, sizes
 from hpcbench.cli.main import main
 from hpcbench.config.schema import RunConfig
 from hpcbench.planning.dataset_size import DatasetSize
@@ -83,6 +83,34 @@ def test_plan_says_what_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("four_gib_a_sample")
+@pytest.mark.parametrize("tag", [None, "v0.2.0"])
+def test_plan_says_that_the_packages_are_of_no_release(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tag: str | None
+) -> None:
+    commit = {"basis": "commit", "unchanged": True, "commit": "0123456789abcdef", "tag": tag}
+    monkeypatch.setattr(plan, "installation", lambda: commit)
+    assert main(["campaign", "plan", "nersc10-deepcam", *PERLMUTTER, "--nodes", "256"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    named = "commit 0123456789ab" + (f" ({tag})" if tag else "")
+    assert f"packages: baseline needs the released ones; here {named}, unchanged" in out
+    assert ("commit 0123456789ab has no release tag (v*)" in out) == (tag is None)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "simulated"), [("2", True), ("1", False)], ids=("nodes are simulated", "one node is this machine")
+)
+def test_a_run_on_simulated_nodes_says_that_it_does_not_count(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nodes: str, simulated: bool
+) -> None:
+    monkeypatch.setattr(campaign_run, "make_entries", lambda *_, **__: False)
+    words = ["nersc10-deepcam", "--nodes", nodes, "--campaign-dir", str(tmp_path / "c")]
+    assert main(["campaign", "run", *words, "--dry-run"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("Sizes of several nodes are simulated on this machine") == simulated
+    assert ("so that their runs do not count as results of the campaign; give --site" in out) == simulated
+
+
+@pytest.mark.usefixtures("four_gib_a_sample")
 def test_plan_looks_at_the_dataset_that_is_here(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +138,12 @@ def test_plan_looks_at_the_dataset_that_is_here(
         (["plan", "nersc10-deepcam", "--nodes", "256", "--optim.lr", "0.01"],
          "--optim.lr 0.01: category baseline of nersc10-deepcam fixes optim.lr at 0.0055"),
         (["plan", "nersc10-deepcam", "--nodes", "256", "--optim.lrr", "0.01"], "unknown key 'optim.lrr'"),
+        (["plan", "nersc10-deepcam", "--nodes", "256", "--parallel.reduce_dtype", "bfloat16"],
+         "--parallel.reduce_dtype bfloat16: category baseline of nersc10-deepcam allows parallel.reduce_dtype grad"),
+        (["plan", "nersc10-deepcam", "--nodes", "256", "--parallel.simulated_ranks", "4"],
+         "--parallel.simulated_ranks 4: no run with it counts in nersc10-deepcam"),
+        (["plan", "nersc10-deepcam", "--nodes", "256", "--train.max_steps", "5"],
+         "--train.max_steps 5: no run with it counts in nersc10-deepcam"),
         (["run", "esif-hpc-4", "--nodes", "1", "--campaign-dir", "d"], "has several scenarios; give one with"),
         (["run", "esif-hpc-4", "--scenario", "s3", "--campaign-dir", "d"], "has no scenario 's3'"),
         (["run", "esif-hpc-4", "--rehearsal", "--nodes", "1", "--campaign-dir", "d"], "--nodes is not for a rehearsal"),

@@ -8,11 +8,19 @@ import json
 import subprocess
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcbench.measure.environment import environment_record
-from hpcbench.measure.installation import hash_of, installation, installation_words
+from hpcbench.measure.installation import (
+    hash_of,
+    installation,
+    installation_words,
+    is_record,
+    packages_words,
+    release_note,
+)
 
 FILES = {"hpcbench/__init__.py": "__version__ = '9'\n", "hpcbench/a.py": "A = 1\n", "staging/b.py": "B = 2\n",
          "apps/c.yaml": "c: 3\n"}  # fmt: skip
@@ -108,6 +116,50 @@ def test_a_checkout(tmp_path: Path) -> None:
     assert (found["unchanged"], found["names"]) == (False, ["hpcbench/a.py", "hpcbench/new.py"])
     diff = subprocess.run(["git", "-C", str(tmp_path), "diff", "HEAD"], capture_output=True, check=True).stdout
     assert found["diff_sha256"] == hashlib.sha256(diff).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("record", "note"),
+    [
+        ({"basis": "commit", "unchanged": True, "commit": "0123456789abcdef", "tag": None},
+         "commit 0123456789ab has no release tag (v*)"),
+        ({"basis": "commit", "unchanged": True, "commit": "0123456789abcdef", "tag": "before-merge"},
+         "commit 0123456789ab has no release tag (v*)"),
+        ({"basis": "commit", "unchanged": True, "commit": "0123456789abcdef", "tag": "v0.2.0"}, ""),
+        ({"basis": "RECORD", "unchanged": True, "distribution": "hpcbench-ml", "version": "0.2.0", "files": 4}, ""),
+        ({"basis": "RECORD", "unchanged": True, "distribution": "hpcbench-ml", "version": "0.2.1.dev3", "files": 4},
+         "version 0.2.1.dev3 is of a commit that has no release tag (v*)"),
+        ({"basis": None, "unchanged": None}, ""),
+        (None, ""),
+    ],
+)  # fmt: skip
+def test_what_is_of_no_release(record: dict[str, object] | None, note: str) -> None:
+    assert release_note(record) == note
+    assert packages_words(record) == "; ".join([installation_words(record), *([note] if note else [])])
+
+
+def test_of_several_tags_that_of_the_release_counts(tmp_path: Path) -> None:
+    (tmp_path / "hpcbench").mkdir()
+    (tmp_path / "hpcbench/a.py").write_text("A = 1\n")
+    for words in (("init",), ("add", "."), ("commit", "-m", "one"), ("tag", "a-start"), ("tag", "v9.1.0")):
+        git(tmp_path, *words)
+    assert installation(tmp_path)["tag"] == "v9.1.0"
+    assert release_note(installation(tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"basis": "RECORD", "unchanged": True}, {"basis": "RECORD", "unchanged": "yes", "version": "1", "files": 4},
+        {"basis": "commit", "unchanged": True, "commit": 7}, {"basis": ["commit"], "unchanged": True},
+        {"basis": "commit", "unchanged": False, "commit": "abc"}, {"unchanged": True},
+        {"basis": None, "unchanged": True}, {"basis": "commit"}, [], 7,
+    ],
+)  # fmt: skip
+def test_a_record_that_somebody_damaged_tells_nothing(record: Any) -> None:
+    assert installation_words(record) == "nothing tells whether the installed packages are the released ones"
+    assert not is_record(record)
+    assert release_note(record) == ""
 
 
 def test_a_run_writes_it_down() -> None:

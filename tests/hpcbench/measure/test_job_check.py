@@ -23,7 +23,16 @@ GOOD = [
 def test_a_job_that_is_as_asked() -> None:
     found = judge(ASKED, GOOD)
     assert (found.wrong, found.notes) == ((), ())
-    assert found.summary == "4 ranks on 2 node(s), each with 2 core(s) and 1 GPU(s), at least 50.0 GiB free at /local"
+    assert found.summary == "4 ranks on 2 nodes, each with 2 cores and 1 GPU, at least 50.0 GiB free at /local"
+
+
+def test_a_job_of_one_rank_is_told_of_in_the_singular() -> None:
+    asked = Asked(ranks=1, nodes=1, cores=1, gpus=0, local="", local_gib=0)
+    seen = [Seen(0, "n0", (0,), 0, 100.0, "", None)]
+    assert judge(asked, seen).summary == "1 rank on 1 node with 1 core"
+    others = [replace(seen[0], rank=rank, node="n1") for rank in (1, 2, 3)]
+    two = judge(replace(asked, ranks=4, nodes=2), [*seen, *others])
+    assert two.wrong == ("node n0 has 1 rank instead of 2; start as many on every node",)
 
 
 def changed(rank: int, **values: object) -> list[Seen]:
@@ -34,9 +43,9 @@ def changed(rank: int, **values: object) -> list[Seen]:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        ([replace(each, node="n0") for each in GOOD], "the ranks are on 1 node(s) instead of 2: n0"),
+        ([replace(each, node="n0") for each in GOOD], "the ranks are on 1 node instead of 2: n0"),
         (changed(2, node="n0"), "node n0 has 3 ranks instead of 2; start as many on every node"),
-        (changed(3, cores=(7,)), "rank 3 on node n1 sees 1 cores instead of 2; ask for more, or bind less"),
+        (changed(3, cores=(7,)), "rank 3 on node n1 sees 1 core instead of 2; ask for more, or bind less"),
         (
             [replace(each, gpus=0) for each in GOOD],
             "rank 0 on node n0 sees 0 GPUs instead of 1, and 3 more ranks too few; ask for more, or bind less",
@@ -86,7 +95,7 @@ def test_ranks_that_do_not_know_each_other(words: tuple[object, ...]) -> None:
     done = hpcbench(*words)
     assert done.returncode == 2
     assert done.stderr == (
-        "hpcbench: error: a process that no launcher started: 1 rank(s) instead of 4; the launcher's variables do not "
+        "hpcbench: error: a process that no launcher started: 1 rank instead of 4; the launcher's variables do not "
         "arrive, or it belongs to another MPI\n"
     )
 
@@ -115,7 +124,7 @@ def test_two_ranks_look_and_one_tells(mpiexec: str, tmp_path: Path) -> None:
     command = [mpiexec, "-n", "2", sys.executable, "-m", "hpcbench", "doctor", "--job", "--ranks", "2"]
     done = subprocess.run([*command, "--local", str(tmp_path / "x")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("the job is as asked: 2 ranks on 1 node(s), each with 1 core(s), at least") == 1
+    assert done.stdout.count("the job is as asked: 2 ranks on 1 node, each with 1 core, at least") == 1
     done = subprocess.run([*command, "--cores", "100000"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.count("cores instead of 100000, and 1 more ranks too few") == 1
@@ -143,9 +152,9 @@ def test_the_ranks_that_look_are_those_that_train(mpiexec: str, small_cosmos: Pa
     command += ["--run-dir", str(run), "--train.baselines", "false"]
     done = subprocess.run([*command, "--check-job", "ranks=2,nodes=2"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.count("hpcbench: error: the ranks are on 1 node(s) instead of 2") == 1
+    assert done.stderr.count("hpcbench: error: the ranks are on 1 node instead of 2") == 1
     assert not run.exists()
     done = subprocess.run([*command, "--check-job", "ranks=2"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("the job is as asked: 2 ranks on 1 node(s), each with 1 core(s)") == 1
+    assert done.stdout.count("the job is as asked: 2 ranks on 1 node, each with 1 core") == 1
     assert (run / "summary.json").exists()

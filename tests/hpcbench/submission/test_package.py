@@ -125,6 +125,30 @@ def test_in_settings_only_paths_and_sentences_are_scrubbed(setting: str, publish
     assert scrub.settings({"model": {"names": [setting]}}) == {"model": {"names": [published]}}
 
 
+def test_short_names_leave_logs_and_words_that_stay_in_settings_are_told(
+    tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A host of two letters, and one that is the value of a setting; a user of one letter."""
+    run = build_run(tmp_path / "r")
+    (run / "job.sh").write_text("cd /home/q/set\n")
+    log, config = run / "mllog.txt", run / "config.yaml"
+    log.write_text(log.read_text().replace(f" on {HOST}", " on n1").replace(HOST, "n1"))
+    config.write_text(config.read_text() + "plugin:\n  rack: n1\n  note: of n1\n")
+    environment = json.loads((run / "environment.json").read_text())
+    RunFolder(run).write_json("environment.json", {**environment, "host": "n1"})
+    assert main(["package", "LAB", str(run), "--system", "box", "--out", str(tmp_path / "v3.0")]) == 1
+    words, tree = said(capsys), tmp_path / "v3.0/LAB"
+    (line,) = [
+        each for each in lines(tree / "results/box/strong/cosmoflow/result_0.txt") if each["key"] == "cache_clear"
+    ]
+    assert line["value"] == "dropped pages below <path> on <host>"
+    settings = tree / "benchmarks/cosmoflow/implementations/hpcbench/settings/box-strong.yaml"
+    assert yaml.safe_load(settings.read_text())["plugin"] == {"rack": "n1", "note": "of <host>"}
+    assert "settings/box-strong.yaml: plugin.rack (n1) is the name of a host or user too, and stays" in words
+    assert "change it in the file if it names the host or user" in words
+    assert "names of hosts and users: q: too short to be told from other text, and not removed" in words
+
+
 def said(capsys: pytest.CaptureFixture[str]) -> str:
     """What was printed, on one line."""
     return " ".join(capsys.readouterr().out.split())

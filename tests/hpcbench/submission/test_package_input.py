@@ -66,6 +66,44 @@ def test_runs_that_do_not_go_together(refused: Refused, tmp_path: Path, build_ru
     assert "four/system.json: cannot be read" in refused("LAB", "four", *system)
 
 
+DEEP = "[" * 100_000 + "]" * 100_000
+LINE = ':::MLLOG {"namespace": "", "time_ms": 1, "event_type": "", "key": "x", "value": %s, "metadata": {}}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("system.json", DEEP, "system.json: cannot be read (maximum recursion depth exceeded"),
+        ("environment.json", DEEP, "environment.json: cannot be read (maximum recursion depth exceeded"),
+        ("system.json", f'{{"other_software_stack": {"[" * 700 + "]" * 700}}}',
+         "system.json: has more than 20 levels within one another; restore it, or leave the run out"),
+        ("mllog.txt", LINE % DEEP, "has more than 20 levels within one another; mend the line, or leave the run out"),
+        ("mllog.txt", LINE % ("[" * 500 + "]" * 500), "has more than 20 levels within one another; mend the line"),
+    ],
+    ids=("system", "environment", "stack", "log", "log that JSON reads"),
+)  # fmt: skip
+def test_files_that_nest_without_end(
+    refused: Refused, tmp_path: Path, build_run: BuildRun, name: str, text: str, said: str
+) -> None:
+    path = build_run(tmp_path / "one") / name
+    lines = path.read_text().count("\n")
+    path.write_text(path.read_text() + text if name == "mllog.txt" else text)
+    error = refused("LAB", "one", "--system", "box")
+    assert said in error
+    assert f"{name}: line {lines + 1} " in error or name != "mllog.txt"
+
+
+def test_groups_that_are_something_else(
+    tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is not there is not published; the rest of the package is as ever."""
+    run = build_run(tmp_path / "one", application="deepcam", epochs=7)
+    (run / "environment.json").write_text('{"source": [1], "versions": 3, "host": [2]}')
+    (run / "job.json").write_text('{"site": "perlmutter-gpu", "nodes": 16, "time_s": "long"}')
+    assert main(["package", "LAB", str(run), "--system", "box", "--out", str(tmp_path / "out")]) == 1
+    assert "1 of 5 runs; 4 more runs with new seeds" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -111,7 +149,17 @@ def test_the_template_is_read_back_and_nothing_overwritten(
         ("nid1 nid12 annex", "<host> nid12 annex"),
         ("~/data, root=/lustre/ann", "<path>, root=<path>"),
         ("$TMPDIR/hpcbench", "$TMPDIR/hpcbench"),
+        ("dropped pages below /scratch/set on n1", "dropped pages below <path> on <host>"),
+        ("n1 n12 n1-a run1 jo jot", "<host> n12 n1-a run1 <user> jot"),
     ],
 )
 def test_scrubbing(text: str, clean: str) -> None:
-    assert scrubber(["/home/ann/x"], {"nid1.site.org"}, {"root"}).text(text) == clean
+    scrub = scrubber(["/home/ann/x"], {"nid1.site.org", "n1"}, {"root", "jo"})
+    assert scrub.text(text) == clean
+    assert scrub.alike == frozenset()
+
+
+def test_names_that_look_like_other_text_stay_and_are_told() -> None:
+    scrub = scrubber(["/home/x/set", "/homes/j/jdoe"], {"7", "localhost", "1234567"}, {"42", "ann"})
+    assert scrub.alike == {"7", "x", "42"}
+    assert scrub.text("x 7 42 j 1234567, jdoe") == "x 7 42 j <host>, <user>"

@@ -13,7 +13,7 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.prediction.recipes import reference_points
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.submission.measured_costs import read_costs
+from hpcbench.submission.measured_costs import MeasuredCosts, read_costs
 from hpcbench.submission.projection import (
     Costs,
     KnownEpochs,
@@ -28,6 +28,12 @@ from staging.errors import InputError
 from tests.hpcbench.submission.conftest import BuildRun
 
 COSTS = Costs((1000.0, 1000.0, 1000.0), 5.0, 30.0, 100_000)
+
+
+def test_measured_costs_count_their_nodes() -> None:
+    one = MeasuredCosts("cosmoflow", "3.0.0", "closed", 64, 1, {}, COSTS)
+    assert one.words.startswith("cosmoflow, 1 node, batch 64, ")
+    assert replace(one, nodes=2).words.startswith("cosmoflow, 2 nodes, batch 64, ")
 
 
 def test_without_spread_it_is_arithmetic() -> None:

@@ -9,7 +9,7 @@
 # flux: --bank=my-project
 
 # deepcam, preset node, on Tuolumne (LLNL).
-# 4 x 4 ranks (nodes x each) of 21 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
+# 4 nodes x 4 ranks of 21 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
 # Written by hpcbench; submitted in its folder.
 
 set -euo pipefail

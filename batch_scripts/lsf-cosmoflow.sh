@@ -9,7 +9,7 @@
 #BSUB -alloc_flags NVME
 
 # cosmoflow, preset node, on Summit (OLCF).
-# 4 x 6 ranks (nodes x each) of 7 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
+# 4 nodes x 6 ranks of 7 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
 # Written by hpcbench; submitted in its folder.
 
 set -euo pipefail

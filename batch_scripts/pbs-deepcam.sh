@@ -11,7 +11,7 @@
 #PBS -l filesystems=home:eagle
 
 # deepcam, preset node, on Polaris (ALCF).
-# 4 x 4 ranks (nodes x each) of 8 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
+# 4 nodes x 4 ranks of 8 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
 # Written by hpcbench; submitted in its folder.
 
 set -euo pipefail

@@ -16,7 +16,7 @@
 #SBATCH --constraint=gpu
 
 # deepcam, preset node, on Perlmutter, GPU nodes (NERSC).
-# 4 x 4 ranks (nodes x each) of 16 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
+# 4 nodes x 4 ranks of 16 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
 # Written by hpcbench; submitted in its folder.
 
 set -euo pipefail

@@ -27,7 +27,7 @@ def suggest(wrong: str, known: Sequence[str], every: str = "", prefix: str = "")
     return f"none of the {len(known)} known is like it; the nearest are {', '.join(prefix + name for name in nearest)}"
 
 
-def suggest_by_title(wrong: str, titles: Mapping[str, str]) -> str:
+def suggest_by_title(wrong: str, titles: Mapping[str, str], every: str = "") -> str:
     """A hint for an unknown name, from titles by name: those with it as a word in their title, else as ``suggest``."""
     word = re.compile(rf"(?<!\w){re.escape(wrong[:LONGEST_NAME])}(?!\w)", re.IGNORECASE)
     names = [name for name, title in titles.items() if wrong and word.search(title)]
@@ -35,4 +35,4 @@ def suggest_by_title(wrong: str, titles: Mapping[str, str]) -> str:
         return f"did you mean '{names[0]}', which is {titles[names[0]]}?"
     if names:
         return f"{wrong} is in the title of {', '.join(names)}"
-    return suggest(wrong, list(titles))
+    return suggest(wrong, list(titles), every)

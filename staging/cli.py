@@ -152,14 +152,14 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
     from staging.counters import Counters
     from staging.phase_timer import PhaseTimer
     from staging.prepare import check_room, prepare, settled
-    from staging.units import human
+    from staging.units import counted, human
 
     options = settled(options_of(args))
     prepared = prepare(options, world, PhaseTimer(), Counters(), must_fit=False)
     first = world.place.rank == 0
     if first:
         there = int((~prepared.moving).sum())
-        also = f"; {there} files are there already" if there else ""
+        also = f"; {counted(there, 'file')} {'is' if there == 1 else 'are'} there already" if there else ""
         summary = prepared.plan.summary(prepared.moving)
         if args.report is not None:
             write_json(args.report, summary.as_dict())
@@ -196,7 +196,7 @@ def clean(template: str, world: World) -> int:
     from staging.ledger.clean import clean as remove
     from staging.ranks.collective_errors import together
     from staging.storage.destination import expand
-    from staging.units import human
+    from staging.units import counted, human
 
     place = world.place
 
@@ -206,7 +206,7 @@ def clean(template: str, world: World) -> int:
 
     removals = [removal for removal in world.all_gather(together(world, remove_here)) if removal is not None]
     for destination, cleaned in removals if place.rank == 0 else ():
-        print(f"{destination}: removed {cleaned.files} files, {human(cleaned.bytes)}")
+        print(f"{destination}: removed {counted(cleaned.files, 'file')}, {human(cleaned.bytes)}")
         lost = cleaned.keeps_books == "lost"
         why = "which the manifest does not name any more" if lost else "which is not as staging put it there"
         for name in cleaned.left:

@@ -92,29 +92,29 @@ class PhaseTimer:
 class _Phase:
     """Enters and leaves one name; holds no time itself, so one object serves all spans of a name."""
 
-    __slots__ = ("_name", "_spans")
+    __slots__ = ("_name", "_timer")
 
-    def __init__(self, spans: PhaseTimer, name: str) -> None:
-        self._spans = spans
+    def __init__(self, timer: PhaseTimer, name: str) -> None:
+        self._timer = timer
         self._name = name
 
     def __enter__(self) -> None:
-        spans = self._spans  # the lines of _settle, without the cost of a call
-        now = spans._clock()
-        running = spans._open
+        timer = self._timer  # the lines of _settle, without the cost of a call
+        now = timer._clock()
+        running = timer._open
         if running:
-            spans._seconds[running[-1]] += now - spans._mark
-        spans._mark = now
+            timer._seconds[running[-1]] += now - timer._mark
+        timer._mark = now
         running.append(self._name)
-        if spans.entered is not None:
-            spans.entered(self._name)
+        if timer.entered is not None:
+            timer.entered(self._name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        spans = self._spans
-        now = spans._clock()
-        spans._seconds[spans._open.pop()] += now - spans._mark
-        spans._mark = now
-        if spans.entered is not None:
-            spans.entered(spans._open[-1] if spans._open else "other")
+        timer = self._timer
+        now = timer._clock()
+        timer._seconds[timer._open.pop()] += now - timer._mark
+        timer._mark = now
+        if timer.entered is not None:
+            timer.entered(timer._open[-1] if timer._open else "other")

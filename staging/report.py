@@ -9,7 +9,7 @@ from typing import Any
 from staging.counters import Counters
 from staging.probing.bottleneck import BUSY_WORDS, Share, busy_shares, probed_shares
 from staging.probing.ceilings import WORDS, Ceilings, rate_text
-from staging.units import human
+from staging.units import counted, human
 
 SCHEMA = 1
 SHOWN_NODES = 12
@@ -174,8 +174,9 @@ class StagingReport:
             "vanished from the source and were removed": total.files_dropped,
         }
         there = "".join(f", {count} {words}" for words, count in counts.items() if count)
+        files = counted(total.files_landed, "file")
         return (
-            f"{total.files_landed} files in {self.seconds:.2f} s ({phases}){there}; slowest node {slowest.name} "
+            f"{files} in {self.seconds:.2f} s ({phases}){there}; slowest node {slowest.name} "
             f"{slowest.seconds:.2f} s, median node {median.name} {median.seconds:.2f} s"
         )
 

@@ -1,6 +1,11 @@
-"""Formats numbers of bytes for people."""
+"""Formats counts and numbers of bytes for people."""
 
 from __future__ import annotations
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 file``, ``3 files``; ``thing`` is a noun whose plural ends in s."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def human(size: float) -> str:

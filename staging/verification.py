@@ -15,7 +15,7 @@ from staging.one_line import one_line
 from staging.progress import Progress
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
-from staging.units import human
+from staging.units import counted, human
 
 SCHEMA = 1
 
@@ -68,9 +68,11 @@ class Verification:
         """How much was read again, and what to do."""
         total = self.total
         rate = human(total.bytes / max(self.seconds, 1e-9))
-        verdict = (
-            f"{len(total.bad)} of {total.files} files are bad" if total.bad else f"all {total.files} files are good"
-        )
+        if total.files == 1:
+            verdict = f"the file is {'bad' if total.bad else 'good'}"
+        else:
+            bad = f"{len(total.bad)} of {total.files} files are bad"
+            verdict = bad if total.bad else f"all {total.files} files are good"
         lines = [f"{verdict}; {human(total.bytes)} read again in {self.seconds:.2f} s, {rate}/s"]
         if total.unchecked:
             lines.append(unchecked_line(total.unchecked))
@@ -86,7 +88,8 @@ class Verification:
 
 def unchecked_line(files: int) -> str:
     """A line that says how many files were compared by size alone; empty for none."""
-    return f"{files} files landed without a checksum, and were compared by size alone" if files else ""
+    were = "was" if files == 1 else "were"
+    return f"{counted(files, 'file')} landed without a checksum, and {were} compared by size alone" if files else ""
 
 
 def bad_table(bad: list[tuple[str, BadFile]]) -> list[str]:

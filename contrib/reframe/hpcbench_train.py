@@ -106,7 +106,7 @@ class HpcbenchTrain(rfm.RunOnlyRegressionTest):
             name: sn.make_performance_function(sn.defer(value), UNITS[name]) for name, value in measured.items()
         }
         partition = self.current_partition.fullname
-        self.reference = {partition: {name: (*each, UNITS[name]) for name, each in self.expected.items()}}
+        self.reference = {partition: {name: (*bounds, UNITS[name]) for name, bounds in self.expected.items()}}
 
     def run_folder(self) -> Path:
         """Where the run left its files."""
@@ -116,12 +116,12 @@ class HpcbenchTrain(rfm.RunOnlyRegressionTest):
 def figures(run: Path) -> dict[str, float]:
     """What a run measured, in the units of ``UNITS``."""
     summary, staging = written(run, "summary.json"), written(run, "staging.json")
-    found = {
+    measured = {
         "samples_per_s": summary.get("warm_samples_per_s") or summary.get("samples_per_s"),
         "time_to_solution": summary.get("time_to_solution_s"),
         "staging_rate": staging["bytes_per_s"] / 1e6 if staging.get("bytes_per_s") else None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in measured.items() if value is not None}
 
 
 def written(run: Path, name: str) -> dict[str, Any]:

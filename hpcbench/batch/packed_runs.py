@@ -24,7 +24,7 @@ class PackedRuns:
     words: Mapping[str, tuple[str, ...]]
     """By run: the words after ``hpcbench train``, except run folder and threads."""
     side_by_side: int = field(metadata=within(1, MOST_PER_NODE))
-    """Runs at once; the others follow as places become free."""
+    """Runs at once; the others follow as slots become free."""
     processes: int = field(default=1, metadata=within(1, MOST_RANKS))
     """Processes of each run."""
     gpus: int = field(default=0, metadata=within(0, MOST_RANKS))

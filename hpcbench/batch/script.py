@@ -11,9 +11,9 @@ What every script promises, on every scheduler (tests check each promise):
 4. One job and attempt at a time works in the run folder. A script that finds it held ends with exit code 4 and a line
    (``hpcbench jobs --take``), and has touched nothing. When a script ends, it records that.
 5. ``warn_s`` before the time limit the ranks get SIGUSR1, write a checkpoint and end. A run that was interrupted, by
-   this, by preemption or by the failure of a node, according to its folder (``hpcbench jobs --interrupted``), is queued
-   again (requeued if users may, otherwise submitted again), at most ``attempts`` times in all, and continues from its
-   checkpoint. A cancelled run is not, even if it is cancelled while the script waits for the scheduler.
+   this signal, by preemption or by a lost node, is queued again (requeued if users may, otherwise submitted again), at
+   most ``attempts`` times in all, and continues from its checkpoint. ``hpcbench jobs --interrupted`` decides by its
+   folder. A cancelled job is not queued again, even if it is cancelled while the script waits for the scheduler.
 6. What was staged to a node is removed from it, including the Python environment (``--bring-environment``).
 7. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as for every command.
    A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once, and this
@@ -37,6 +37,7 @@ from hpcbench.batch.scheduler import Scheduler
 from hpcbench.batch.shell_quoting import clock, expanded, quoted
 from hpcbench.batch.site import Site
 from hpcbench.environment_copy import ENVIRONMENT
+from hpcbench.results.units import counted
 from staging.errors import InputError
 from staging.ranks.signals import WARNING_VARIABLE
 
@@ -74,10 +75,11 @@ def is_utf8(text: str) -> bool:
 
 def about(job: Job, site: Site) -> list[str]:
     """Comments that describe the job to people."""
-    gpus = f" and {job.gpus_per_rank} GPU{'s' if job.gpus_per_rank > 1 else ''}" if job.gpus_per_rank else ""
+    gpus = f" and {counted(job.gpus_per_rank, 'GPU')}" if job.gpus_per_rank else ""
     size = (
-        f"{job.nodes} x {job.ranks_per_node} ranks (nodes x each) of {job.cores_per_rank} cores{gpus}, at most "
-        f"{clock(job.time_s)} an attempt, {job.node_hours:.3g} node-hours."
+        f"{counted(job.nodes, 'node')} x {counted(job.ranks_per_node, 'rank')} of "
+        f"{counted(job.cores_per_rank, 'core')}{gpus}, at most {clock(job.time_s)} an attempt, "
+        f"{job.node_hours:.3g} node-hours."
     )
     lines = [f"{job.title} on {site.title}.", size, f"Written by hpcbench {__version__}; submitted in its folder."]
     return [f"# {line}" for text in lines for line in textwrap.wrap(text, 110)]

@@ -57,12 +57,13 @@ def run(args: argparse.Namespace) -> int:
     if architecture not in ARCHITECTURES:
         raise InputError(f"no bundle is made for {architecture}; name {' or '.join(ARCHITECTURES)} with --arch")
     from hpcbench.bundle.archive import BundleRequest, make_bundle
+    from hpcbench.results.units import counted
 
     target = Target(args.python, architecture)
     extras = tuple(dict.fromkeys(args.extra))
     with Interrupts():
         bundle = make_bundle(BundleRequest(args.out, target, extras, args.numpy, args.source), print_line)
-    print(f"{args.out}: {bundle.bytes / 1e6:.1f} MB, {len(bundle.wheels)} wheels for {target}")
+    print(f"{args.out}: {bundle.bytes / 1e6:.1f} MB, {counted(len(bundle.wheels), 'wheel')} for {target}")
     print(f"SHA-256 {bundle.sha256}")
     needs = ", ".join(f"{name} {versions}" for name, versions in bundle.of_site.items())
     print(f"The site must have {needs}, and MPI for more than one process.")

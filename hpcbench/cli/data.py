@@ -200,8 +200,10 @@ def split(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     application = find_application(args.app)
     config = resolve_arguments(application, args, overrides, "data")
     from hpcbench.data.split import cut_files
+    from hpcbench.results.units import counted
 
-    print(f"{args.out}: {cut_files(application, config, args.paths, args.out, args.processes)} samples")
+    samples = cut_files(application, config, args.paths, args.out, args.processes)
+    print(f"{args.out}: {counted(samples, 'sample')}")
     return 0
 
 

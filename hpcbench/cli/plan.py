@@ -30,10 +30,11 @@ An application without a module `shapes` needs --data.root DIR, from which one s
       --data.sample_size 512 --simulate.universe_size 512 --model.conv_layers 7
 
 One line per mesh; each value is that of the rank with the most of it:
-  mesh       places along data x ranks that share a sample; (2x4) splits two dimensions
+  mesh       data-parallel size x ranks that share a sample (spatial parallelism, domain
+             decomposition); (2x4) splits two dimensions
   batch      local batch x accumulation; the local batch is at most the preset's
   state      parameters, gradients with the buffers that they travel in, optimizer state
-  kept       activations kept for the backward pass, in the run's precision (auto: bf16-mixed)
+  saved      activations saved for the backward pass, in the run's precision (auto: bf16-mixed)
   peak       the most that a pass holds at a time: those, and results and gradients in flight
   input      inputs and targets of the local batch; of the inputs only the rank's part, if the
              application can read parts
@@ -53,7 +54,7 @@ Order: meshes that fit --memory-per-gpu, then those that keep the global batch (
 local batch and accumulation on all ranks, unless given), then those that keep a sample within
 a node, then those with the least B/MFLOP. To train with the mesh of a line, set
 --parallel.spatial, --train.local_batch_size and .accumulation. A mesh that --parallel.spatial
-asks for here is among them, or refused with the reason.
+asks for here is listed too, or refused with a reason.
 """
 UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -76,20 +77,16 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     memory = None if args.memory_per_gpu is None else memory_bytes(args.memory_per_gpu)
     application = find_application(args.app)
     from hpcbench.config.resolve import resolve
+    from hpcbench.results.units import counted
 
     config = resolve(application, args.preset or "smoke", args.config, overrides)
     from hpcbench.planning.plan import Machine, plan_meshes
 
     machine = Machine(args.nodes, args.gpus_per_node, memory)
     plans = plan_meshes(application, config, machine, args.global_batch_size, say)
-    geometry = f"{number(args.nodes, 'node')} x {number(args.gpus_per_node, 'GPU')}: {number(machine.ranks, 'rank')}"
+    geometry = f"{counted(args.nodes, 'node')} x {counted(args.gpus_per_node, 'GPU')}: {counted(machine.ranks, 'rank')}"
     print(page(f"{application.name} {config.preset} on {geometry}", config, plans, args.global_batch_size))
     return 0
-
-
-def number(count: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def say(words: str) -> None:
@@ -147,7 +144,7 @@ def mesh_table(meshes: list[MeshPlan]) -> str:
     sent = UNITS[unit(max(mesh.sent for mesh in meshes))]
     numbers: dict[str, Callable[[MeshPlan], float]] = {
         "state": lambda mesh: mesh.state / held,
-        "kept": lambda mesh: mesh.activations / held,
+        "saved": lambda mesh: mesh.activations / held,
         "peak": lambda mesh: mesh.peak / held,
         "input": lambda mesh: mesh.input / held,
         "memory": lambda mesh: mesh.memory / held,

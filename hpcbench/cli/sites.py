@@ -34,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, or one profile as its file has it, with the facts of its machine."""
-    from hpcbench.batch.machine import find_machine, known_machines, yaml_files
+    from hpcbench.batch.machine import find_machine, known_machines, titles_of, yaml_files
     from hpcbench.batch.machine_facts import facts_page, machines_table
     from hpcbench.batch.site import check_packages, known_sites, machine_folders
-    from hpcbench.suggest import suggest
+    from hpcbench.suggest import suggest_by_title
     from staging.errors import InputError
 
     if args.machines and args.name is not None:
@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.name in machines:
         print(facts_page(find_machine(args.name, folders)))
     else:
-        hint = suggest(args.name, sorted({*sites, *machines}), "'hpcbench sites' and its --machines list them")
+        titles = titles_of({**machines, **sites})
+        hint = suggest_by_title(args.name, titles, "'hpcbench sites' and its --machines list them")
         raise InputError(f"unknown site or machine '{args.name}'; {hint}")
     return 0
 

@@ -101,7 +101,7 @@ def add_job_folder(parser: Parser) -> None:
 def add_resume_arguments(parser: Parser) -> None:
     """Options of ``resume``."""
     add_folder(parser)
-    study_scaling.add_running_options(parser)
+    study_scaling.add_running_options(parser, "1; of a convergence study as many as accelerators, else half the cores")
     study_scaling.add_page_options(parser)
 
 
@@ -176,8 +176,10 @@ def refuse_page_options(args: argparse.Namespace, kind: Any) -> None:
 
 def collect(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Copy a study."""
+    from hpcbench.results.units import counted
+
     runs = kind_of(args).collect(args.folder, args.out)
-    print(f"{args.out}: {runs} runs")
+    print(f"{args.out}: {counted(runs, 'run')}")
     return 0
 
 

@@ -62,7 +62,7 @@ def add_arguments(parser: Parser) -> None:
         "--placements", metavar="P,...", help="replicate,shard,shard+reshuffle,shard+contiguous (default: replicate)"
     )
     add_whole(axes, "--nodes", 1, MOST_NODES, "nodes that samples are sharded over (default: 4)")
-    axes.add_argument("--borrow", metavar="FROM:BATCH,...", help="rows with another's recipe: 32:512 has the rate of "
+    axes.add_argument("--borrow", metavar="FROM:BATCH,...", help="rows with a borrowed recipe: 32:512 has the rate of "
                       "batch 32 at 512, node:512 optimizer and schedule of preset node")  # fmt: skip
     axes.add_argument("--with", action="append", dest="own", metavar="NAME:KEY=VALUE",
                       help="setting of one optimizer's runs: lars:optim.weight_decay=0.0001; repeatable")  # fmt: skip
@@ -75,7 +75,7 @@ def add_arguments(parser: Parser) -> None:
               "the edge (default: 2)")  # fmt: skip
     running = parser.add_argument_group("running")
     add_whole(running, "--jobs", 1, MOST_PER_NODE, "runs at once here (default: as many as accelerators, else half "
-              "the cores); with --site jobs in the queue (default: all)")  # fmt: skip
+              "the cores); with --site jobs in the queue (default: the site's most_jobs, else all)")  # fmt: skip
     running.add_argument("--wait", action="store_true", help="stay until all jobs have ended")
     running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     running.add_argument("--no-estimate", action="store_true", help="start without measuring how long it takes")

@@ -16,7 +16,7 @@ from hpcbench.config.schema import LARGEST_SEED, MOST_REPEATS, MOST_SAMPLES, MOS
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
 
 if TYPE_CHECKING:
-    from hpcbench.study.scaling.report import Extras
+    from hpcbench.study.scaling.extras import Extras
 
 COMMON = """
 Without --site the nodes are simulated: each is a rank on this machine. With it every run is a
@@ -119,16 +119,11 @@ def add_execution(parser: Parser) -> None:
     add_job_options(jobs)
 
 
-def add_running_options(parser: Parser) -> argparse._ArgumentGroup:
-    """Add the options for how the runs are made; returns their group."""
+def add_running_options(parser: Parser, default: str = "1") -> argparse._ArgumentGroup:
+    """Add the options for how the runs are made, ``default`` of them at once here; returns their group."""
     running = parser.add_argument_group("running")
-    add_whole(
-        running,
-        "--jobs",
-        1,
-        MOST_PER_NODE,
-        "how many at once: runs here (default: 1), or jobs in a queue (default: the site's most_jobs, else all)",
-    )
+    jobs = f"runs here (default: {default}), or jobs in a queue (default: the site's most_jobs, else all)"
+    add_whole(running, "--jobs", 1, MOST_PER_NODE, f"how many at once: {jobs}")
     running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     running.add_argument("--wait", action="store_true", help="stay until all jobs have ended")
     return running
@@ -174,8 +169,8 @@ SCALING = (
 
 def extras(args: argparse.Namespace) -> Extras:
     """What the page joins to the measurements, from the command line."""
+    from hpcbench.study.scaling.extras import Extras
     from hpcbench.study.scaling.proposal import Campaign
-    from hpcbench.study.scaling.report import Extras
 
     names = [field.name for field in fields(Campaign)]
     asked = {name: value for name in names if (value := getattr(args, name)) is not None}

@@ -108,7 +108,7 @@ class OptimConfig:
     trust_bounds: tuple[float, float] | None = field(default=None, metadata=within(0, 1e9))
     """Smallest and largest trust ratio of a layer of lars, larc or lamb."""
     clip_rate: bool | None = None
-    """Whether the rate of a layer of lars is at most lr (larc), and not lr times the trust ratio."""
+    """Cap each layer's rate at lr (larc) instead of multiplying lr by the trust ratio."""
     bias_correction: bool | None = None
     """Whether lamb's moments are corrected for their start at zero."""
     grad_averaging: bool | None = None
@@ -210,7 +210,8 @@ class ParallelConfig:
     threads: int | None = field(default=None, metadata=within(1, 1024))
     """Compute threads per rank; unset takes OMP_NUM_THREADS or shares the allowed cores among the node's ranks."""
     spatial: str = "1"
-    """Split each sample over this many neighbouring ranks in depth (or height), or over 2x2 in two dimensions."""
+    """Spatial parallelism (domain decomposition): split each sample over this many neighbouring ranks in depth (or
+    height), or over 2x2 in two dimensions."""
     shard_states: bool = False
     """Shard parameters, gradients and optimizer state over the ranks that have samples of their own (FSDP2)."""
     activation_checkpointing: bool = False
@@ -218,7 +219,7 @@ class ParallelConfig:
     simulated_nodes: int | None = field(default=None, metadata=within(1, MOST_RANKS))
     """Pretend that the ranks are on this many nodes, in contiguous runs, to try what several nodes do on one."""
     simulated_ranks: int | None = field(default=None, metadata=within(1, MOST_RANKS))
-    """Each rank does the work of this many neighbouring ones in turn, and trains as they would."""
+    """Each rank does the work of this many neighbouring ones, one pass after another, and trains as they would."""
     accelerator: Literal["auto", "cpu"] = "auto"
     """auto uses the accelerator that torch finds, or the CPU if there is none."""
     bucket_bytes: int = field(default=25 * 2**20, metadata=within(1, 2**40))
@@ -232,7 +233,8 @@ class ParallelConfig:
     timeout_s: int = field(default=1800, metadata=within(1, 30 * 24 * 3600))
     """How long a collective operation may wait for another rank."""
     hang_s: int = field(default=60, metadata=within(0, 7 * 24 * 3600))
-    """A rank that stands still for longer (or 20 of its steps; in long phases 10 times that) ends the run; 0: never."""
+    """A rank that makes no progress for longer (or 20 of its steps; in long phases 10 times that) ends the run; 0:
+    never."""
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpcbench.application import Application
+from hpcbench.results.units import counted
 from staging.errors import InputError
 from staging.formats.regular import refuse_special
 
@@ -32,7 +33,7 @@ def describe(application: Application, path: Path) -> str:
         for file in files:
             refuse_special(file)
         total = sum(file.stat().st_size for file in files)
-        parts.append(f"{folder}: {len(files)} files, {total / 1e6:,.1f} MB; the first:")
+        parts.append(f"{folder}: {counted(len(files), 'file')}, {total / 1e6:,.1f} MB; the first:")
         parts.append(paragraph(application, files[0]))
     return "\n".join(parts)
 

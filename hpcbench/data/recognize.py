@@ -14,6 +14,7 @@ from hpcbench.application import Application, find_application, installed
 from hpcbench.config.resolve import config_class, known_keys
 from hpcbench.data.files import SPLITS
 from hpcbench.data.simulate import MANIFEST
+from hpcbench.results.units import counted
 from staging.bounds import shown
 from staging.errors import InputError
 from staging.formats.regular import read_text
@@ -147,5 +148,5 @@ def unknown(path: Path, files: list[Path], known: list[Application]) -> InputErr
         return InputError(f"{path}: is not {wanted}; name another file, or put the name of its application first")
     if not files:
         return InputError(f"{path}: holds no file; looked for {MANIFEST} and {wanted}; {OR_NAME_IT}")
-    seen = f"{len(files)} files, the first {shown(files[0].relative_to(path))}"
+    seen = f"{counted(len(files), 'file')}, the first {shown(files[0].relative_to(path))}"
     return InputError(f"{path}: holds no known dataset; looked for {MANIFEST} and {wanted} in {seen}; {OR_NAME_IT}")

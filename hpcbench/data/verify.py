@@ -10,6 +10,7 @@ from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import dataset_files
 from hpcbench.data.workers import allowed_cores, worker_pool
+from hpcbench.results.units import counted
 from staging.errors import DataError, InputError
 from staging.files import special_files_listed
 from staging.formats.regular import refuse_special
@@ -37,7 +38,7 @@ def verify_dataset(application: Application, config: RunConfig, processes: int |
             progress.advance()
             if line is not None:
                 bad.append(line)
-    print(f"{len(files) - len(bad)} of {len(files)} files are good")
+    print(f"{len(files) - len(bad)} of {counted(len(files), 'file')} {'is' if len(files) == 1 else 'are'} good")
     return bad
 
 

@@ -27,6 +27,7 @@ from hpcbench.measure.import_check import (
 )
 from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor, version
+from hpcbench.results.units import counted
 from staging.cores import cores_allowed
 from staging.errors import InputError
 from staging.storage.shared_memory import SHARED_MEMORY, left_over
@@ -194,7 +195,7 @@ def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:
     except InputError as error:
         return [Row("ranks", str(error), "broken")]
     source = "started without a launcher" if here.source == "none" else f"from {here.source}"
-    text = f"rank {here.rank} of {here.world_size} on {here.nodes} node(s), {source}"
+    text = f"rank {here.rank} of {here.world_size} on {counted(here.nodes, 'node')}, {source}"
     if expected is not None and expected != here.world_size:
         return [Row("ranks", f"{text}, but --ranks says {expected}; the launcher's variables do not arrive", "broken")]
     share = max(1, len(cores_allowed()) // here.local_size)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from hpcbench.config.schema import MOST_RANKS
 from hpcbench.exits import ABORTED, Aborted
 from hpcbench.frame_lookups import cheap_frame_lookups
+from hpcbench.results.units import counted
 from staging.bounds import Bounds, shown
 from staging.cores import cores_allowed
 from staging.errors import InputError
@@ -134,8 +135,8 @@ def check_ranks(asked: Asked, launch: Launch) -> None:
         return
     seen = "a process that no launcher started" if launch.source == "none" else f"{launch.source} gives"
     raise InputError(
-        f"{seen}: {launch.world_size} rank(s) instead of {asked.ranks}; the launcher's variables do not arrive, or "
-        "it belongs to another MPI"
+        f"{seen}: {counted(launch.world_size, 'rank')} instead of {asked.ranks}; the launcher's variables do not "
+        "arrive, or it belongs to another MPI"
     )
 
 
@@ -213,15 +214,17 @@ def judge(asked: Asked, seen: Sequence[Seen]) -> Verdict:
         nodes.setdefault(rank.node, []).append(rank)
     wrong = []
     if len(nodes) != asked.nodes:
-        wrong.append(f"the ranks are on {len(nodes)} node(s) instead of {asked.nodes}: {', '.join(list(nodes)[:4])}")
+        wrong.append(
+            f"the ranks are on {counted(len(nodes), 'node')} instead of {asked.nodes}: {', '.join(list(nodes)[:4])}"
+        )
     uneven = {name: len(members) for name, members in nodes.items() if len(members) * asked.nodes != asked.ranks}
     if len(nodes) == asked.nodes and uneven:
         name, count = next(iter(uneven.items()))
         each_node = asked.ranks // asked.nodes
-        wrong.append(f"node {name} has {count} ranks instead of {each_node}; start as many on every node")
+        wrong.append(f"node {name} has {counted(count, 'rank')} instead of {each_node}; start as many on every node")
     wrong += [f"node {rank.node}: {rank.trouble}" for rank in seen if rank.trouble]
-    wrong += too_few("cores", asked.cores, {rank: len(rank.cores) for rank in seen})
-    wrong += too_few("GPUs", asked.gpus, {rank: rank.gpus for rank in seen})
+    wrong += too_few("core", asked.cores, {rank: len(rank.cores) for rank in seen})
+    wrong += too_few("GPU", asked.gpus, {rank: rank.gpus for rank in seen})
     notes = [note for name, members in nodes.items() for note in binding(name, members, asked)]
     apart = max(rank.clock_s for rank in seen) - min(rank.clock_s for rank in seen)
     if apart > CLOCKS_S:
@@ -229,8 +232,10 @@ def judge(asked: Asked, seen: Sequence[Seen]) -> Verdict:
         notes.append(f"the clocks of {early.node} and {late.node} are {apart:.1f} s apart; their logs do not compare")
     free = [rank.free_gib for rank in seen if rank.free_gib is not None]
     room = f", at least {min(free):.1f} GiB free at {asked.local}" if free else ""
-    gpus = f" and {asked.gpus} GPU(s)" if asked.gpus else ""
-    summary = f"{len(seen)} ranks on {len(nodes)} node(s), each with {asked.cores} core(s){gpus}{room}"
+    gpus = f" and {counted(asked.gpus, 'GPU')}" if asked.gpus else ""
+    each = ", each" if len(seen) > 1 else ""
+    where = f"{counted(len(seen), 'rank')} on {counted(len(nodes), 'node')}"
+    summary = f"{where}{each} with {counted(asked.cores, 'core')}{gpus}{room}"
     return Verdict(tuple(wrong), tuple(notes), summary)
 
 
@@ -240,9 +245,9 @@ def too_few(what: str, asked: int, counts: Mapping[Seen, int]) -> list[str]:
     if not short:
         return []
     (first, count), more = short[0], len(short) - 1
-    others = f", and {more} more ranks too few" if more else ""
+    others = f", and {counted(more, 'more rank')} too few" if more else ""
     where = f"rank {first.rank} on node {first.node}"
-    return [f"{where} sees {count} {what} instead of {asked}{others}; ask for more, or bind less"]
+    return [f"{where} sees {counted(count, what)} instead of {asked}{others}; ask for more, or bind less"]
 
 
 def binding(node: str, members: Sequence[Seen], asked: Asked) -> list[str]:
@@ -252,5 +257,6 @@ def binding(node: str, members: Sequence[Seen], asked: Asked) -> list[str]:
     if len(members) < 2 or sum(len(cores) for cores in sets) == len(everything):
         return []
     if len(everything) < asked.cores * len(members):
-        return [f"the {len(members)} ranks of node {node} share {len(everything)} cores, fewer than they asked for"]
+        cores = counted(len(everything), "core")
+        return [f"the {len(members)} ranks of node {node} share {cores}, fewer than they asked for"]
     return [f"the ranks of node {node} are not bound to cores of their own"]

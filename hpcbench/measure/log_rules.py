@@ -149,4 +149,12 @@ def _position(events: list[Event], *keys: str) -> int:
 
 
 def _flat(value: Any) -> list[Any]:
-    return [item for part in value for item in _flat(part)] if isinstance(value, list) else [value]
+    """The items of lists within lists, however deep a log nests them."""
+    items, left = [], [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, list):
+            left.extend(reversed(item))
+        else:
+            items.append(item)
+    return items

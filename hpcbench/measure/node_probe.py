@@ -25,11 +25,11 @@ class ProbeResult:
     """What one rank measured: medians over some repeats, without the first."""
 
     gemm_dtype: str
-    """Of the matrices: ``float32``, or ``bfloat16`` on an accelerator."""
+    """Type of the matrices: ``float32``, or ``bfloat16`` on an accelerator."""
     gemm_flops: float
     """Floating-point operations per second of their product."""
     all_reduce_s: float | None
-    """Of 16 MiB over all ranks; unset for a single rank."""
+    """Seconds of an all-reduce of 16 MiB over all ranks; unset for a single rank."""
 
 
 def probe(group: Group, device: torch.device) -> ProbeResult:

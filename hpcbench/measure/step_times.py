@@ -54,7 +54,7 @@ class StepTimes:
     processor: Callable[[], float] = processor_s
     steps: int = 0
     samples: int = 0
-    """Of all ranks together."""
+    """Samples of all ranks together."""
     wall_s: float = 0.0
     phases_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEP_PHASES, 0.0))
     messages_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(MESSAGE_KINDS, 0.0))

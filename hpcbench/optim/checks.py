@@ -97,10 +97,10 @@ def check_groups(name: str, state: Mapping[str, Any], groups: Sequence[Mapping[s
     missing = [key for key in ("state", "param_groups") if key not in state]
     if missing:
         raise InputError(f"{name}: the loaded state lacks {', '.join(missing)}; load what state_dict() returned")
-    loaded, own = ([len(group["params"]) for group in param_groups] for param_groups in (state["param_groups"], groups))
-    if loaded != own:
+    loaded, needed = ([len(group["params"]) for group in either] for either in (state["param_groups"], groups))
+    if loaded != needed:
         raise InputError(
-            f"{name}: the loaded state has groups of {shown(loaded)} parameters, this optimizer of {shown(own)}; "
+            f"{name}: the loaded state has groups of {shown(loaded)} parameters, this optimizer of {shown(needed)}; "
             "make both with the same groups"
         )
 

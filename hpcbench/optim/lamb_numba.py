@@ -251,11 +251,11 @@ def direction(u, w, m, v, correct1, correct2, eps, decay):
 
 
 @njit(**COMPILED)
-def trust(start, stop, layers, found, squares, ratios, factors, lr, low, high, adapt):
+def trust(start, stop, layers, piece_squares, squares, ratios, factors, lr, low, high, adapt):
     """Trust ratios of the layers with the pieces from ``start`` to ``stop``, and the factor of u of each piece."""
     for piece in range(start, stop):
-        squares[0, layers[piece]] += found[0, piece]
-        squares[1, layers[piece]] += found[1, piece]
+        squares[0, layers[piece]] += piece_squares[0, piece]
+        squares[1, layers[piece]] += piece_squares[1, piece]
     for piece in range(start, stop):
         layer = layers[piece]
         of_w, of_u = np.sqrt(squares[0, layer]), np.sqrt(squares[1, layer])
@@ -276,10 +276,10 @@ def norm_loop(start, stop, addresses, sizes, like, squares):
 @njit(**COMPILED)
 def square(g):
     """The sum of squares of a block."""
-    found = 0 * g[0]
+    total = 0 * g[0]
     for i in range(g.size):
-        found += g[i] * g[i]
-    return found
+        total += g[i] * g[i]
+    return total
 
 
 @njit(**COMPILED)

@@ -152,14 +152,14 @@ def load_optimizer_state(optimizer: Any, state: dict[str, Any]) -> None:
     """
     check_groups(type(optimizer).__name__, state, optimizer.param_groups)
     groups = []
-    for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True):
-        kept = {key: own[key] for key in IMPLEMENTATION if key in own}
+    for saved, current in zip(state["param_groups"], optimizer.param_groups, strict=True):
+        kept = {key: current[key] for key in IMPLEMENTATION if key in current}
         if "lr" in saved:
-            kept["lr"] = learning_rate_like(own["lr"], saved["lr"])
+            kept["lr"] = learning_rate_like(current["lr"], saved["lr"])
         groups.append({**saved, **kept})
     optimizer.load_state_dict({**state, "param_groups": groups})
 
 
-def learning_rate_like(own: float | Tensor, lr: float | Tensor) -> float | Tensor:
-    """The learning rate ``lr`` in the form of ``own``: a number, or a tensor on its device."""
-    return own.clone().fill_(float(lr)) if isinstance(own, Tensor) else float(lr)
+def learning_rate_like(current: float | Tensor, lr: float | Tensor) -> float | Tensor:
+    """The learning rate ``lr`` in the form of ``current``: a number, or a tensor on its device."""
+    return current.clone().fill_(float(lr)) if isinstance(current, Tensor) else float(lr)

@@ -61,15 +61,15 @@ class GroupBatchNorm(_BatchNorm):
 def merged_moments(x: Tensor, peers: Peers) -> tuple[Tensor, Tensor, Tensor]:
     """Count (), means (features,) and sums of squared deviations (features,) over all peers; collective."""
     features = x.shape[1]
-    own = x.new_zeros(2 * features + 1, dtype=torch.promote_types(x.dtype, torch.float32))
+    local = x.new_zeros(2 * features + 1, dtype=torch.promote_types(x.dtype, torch.float32))
     if x.numel() and not x.is_meta:
-        own[0] = x.numel() // features
+        local[0] = x.numel() // features
         # torch's kernel for its own batch norm, dozens of times as fast as var_mean where channels are last. Given
         # statistics to update, with momentum 1, it computes in their type.
-        room = own.new_zeros(2, features)
-        own[1 : features + 1], variance = torch.batch_norm_update_stats(x, room[0], room[1], 1.0)
-        own[features + 1 :] = variance * own[0]
-    together = peers.stacked(own)
+        room = local.new_zeros(2, features)
+        local[1 : features + 1], variance = torch.batch_norm_update_stats(x, room[0], room[1], 1.0)
+        local[features + 1 :] = variance * local[0]
+    together = peers.stacked(local)
     counts, means, deviations = together[:, :1], together[:, 1 : features + 1], together[:, features + 1 :]
     count = counts.sum()
     mean = (counts * means).sum(0) / count.clamp(min=1)

@@ -1,4 +1,4 @@
-"""The data-parallel ranks whose work a process does: its own, or several simulated ones in turn. Imports no torch."""
+"""The data-parallel ranks whose work a process does: its own, or several simulated ones, pass after pass. No torch."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from staging.units import human
+from staging.units import counted, human
 
 SHOWN_NODES = 16
 """With more nodes than this, the table shows the first, the last and the extremes."""
@@ -35,10 +35,10 @@ class PlanSummary:
     files: int
     bytes: int
     lanes: int
-    """Of the node that has the fewest."""
+    """Lanes of the node that has the fewest."""
     nodes: tuple[NodeFlow, ...]
     most_lanes: int | None = None
-    """Of the node that has the most, if nodes differ or may do."""
+    """Lanes of the node that has the most, if nodes differ or may do."""
 
     def as_dict(self) -> dict[str, Any]:
         """The fields by name, for JSON."""
@@ -54,7 +54,8 @@ class PlanSummary:
             lines.append(_row(str(number), self.nodes[number]))
         lines.append(_row("all", self.total()))
         lanes = f"{self.lanes}" if self.most_lanes in (None, self.lanes) else f"{self.lanes} to {self.most_lanes}"
-        lines.append(f"{self.files} files, {human(self.bytes)}, nodes: {len(self.nodes)}, lanes of each: {lanes}")
+        files = counted(self.files, "file")
+        lines.append(f"{files}, {human(self.bytes)}, nodes: {len(self.nodes)}, lanes of each: {lanes}")
         return "\n".join(lines)
 
     def total(self) -> NodeFlow:

@@ -30,6 +30,7 @@ from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.formats.regular import open_regular, read_bytes
 from staging.source.listing import UNKNOWN, Listing, Names, refuse_bytes
+from staging.units import counted
 
 VERSION = 1
 HEADER = f"#hpcbench-index {VERSION} size mtime_ns crc32c name\n".encode()
@@ -106,7 +107,7 @@ def read_index(path: Path) -> Listing:
         start = stop
     lengths, sizes, times, checksums = (np.concatenate(column) for column in zip(*columns, strict=True))
     if len(lengths) != count:
-        raise DataError(path, f"lists {len(lengths)} files where its end says {count}", AGAIN)
+        raise DataError(path, f"lists {counted(len(lengths), 'file')} where its end says {count}", AGAIN)
     refuse_bytes(path, sizes)
     return Listing(Names(b"".join(blobs), np.cumsum(lengths)), sizes, times, checksums)
 

@@ -17,6 +17,7 @@ from staging.source.index import refuse_existing, write_index
 from staging.source.listing import INDEX_NAME, Listing
 from staging.source.walk import list_tree
 from staging.threads.adaptive_pool import are_small, map_in_threads
+from staging.units import counted
 
 BUFFER_BYTES = 1 << 20
 BLOCK = 32
@@ -29,7 +30,7 @@ def index_dataset(root: Path, out: Path | None = None, threads: int | None = Non
     refuse_existing(path)  # before everything is read, which may take hours
     listing = make_index(root, threads)
     write_index(path, listing)
-    return f"{path}: {len(listing)} files, {listing.bytes} bytes"
+    return f"{path}: {counted(len(listing), 'file')}, {counted(listing.bytes, 'byte')}"
 
 
 def make_index(root: Path, threads: int | None = None, *, show: bool = True) -> Listing:

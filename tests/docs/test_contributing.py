@@ -30,6 +30,14 @@ def test_a_merge_is_checked_with_the_task_that_the_page_names() -> None:
     assert "nox -s lint" in PAGE
 
 
+def test_a_merge_runs_the_tests_of_reframe_and_lmod() -> None:
+    """They skip where these are missing."""
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert re.search(r"^pip install .* reframe-hpc$", script, re.MULTILINE)
+    assert re.search(r"^ +for package in .*\blmod\b", script, re.MULTILINE)
+    assert "tests/contrib/test_reframe.py" in script
+
+
 def test_each_folder_of_tests_is_on_the_page() -> None:
     folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.glob("**/test_*.py"))}
     assert set(re.findall(r"^\| `(tests/\w+)` \|", PAGE, re.MULTILINE)) == {each for each in folders if "." not in each}

@@ -36,6 +36,27 @@ def test_a_study_is_planned_and_told_without_what_draws_it() -> None:
     assert loaded("import hpcbench.study.convergence", ("scipy", "matplotlib", "pandas", "torch")) == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "strong cosmoflow --nodes 1",
+        "throughput cosmoflow --nodes 1 --instance-nodes 1",
+        "gains cosmoflow",
+        "convergence cosmoflow --batch-sizes 4 --optimizers sgd",
+    ],
+    ids=lambda words: words.split()[0],
+)
+def test_a_dry_run_imports_nothing_that_draws(words: str, small_cosmos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    line = ["study", *words.split(), "--study-dir", str(folder), "--data.root", str(small_cosmos), "--dry-run"]
+    code = (
+        "import contextlib, io\nfrom hpcbench.cli.main import main\nsaid = io.StringIO()\n"
+        f"with contextlib.redirect_stdout(said):\n    assert main({line}) == 0\nassert 'run' in said.getvalue()"
+    )
+    assert loaded(code, ("matplotlib", "jinja2")) == []
+    assert not folder.exists()
+
+
 def test_a_frame_is_looked_up_as_inspect_does_it_without_the_text_of_its_file() -> None:
     frame = inspect.currentframe()
     assert frame is not None

@@ -45,7 +45,7 @@ def test_a_job_stages_by_exchange_and_trains_to_the_target(
     assert staged["path"] == "exchange"
     assert [node["name"] for node in staged["nodes"]] == ["node1", "node2"]
     assert staged["totals"]["bytes_sent"] > 0
-    assert "the job is as asked: 2 ranks on 2 node(s)" in log(run)
+    assert "the job is as asked: 2 ranks on 2 nodes" in log(run)
     assert staged_files(tmp_path / "local") == []
 
 

@@ -90,7 +90,7 @@ def test_nothing_is_lost_by_a_crash_after_a_kill(place: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("strace")
-def test_a_kill_at_the_first_write_of_the_manifest_is_gone_on_from(
+def test_a_kill_at_the_first_write_of_the_manifest_is_continued_from(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It leaves an empty file, which is no manifest: both ``stage`` and ``--clean`` work."""

@@ -118,7 +118,7 @@ def test_what_a_manifest_without_header_names_can_be_removed(source: Path, stage
         assert done.returncode == 2
         assert f"remove what it names with `hpcbench stage --clean {staged}`, and stage again" in done.stderr
     cleaned = run("--clean", staged)
-    assert (cleaned.returncode, cleaned.stdout) == (0, f"{staged}: removed 1 files, 3 B\n")
+    assert (cleaned.returncode, cleaned.stdout) == (0, f"{staged}: removed 1 file, 3 B\n")
     assert list(staged.iterdir()) == []
     assert run(source, staged).returncode == 0
 
@@ -147,7 +147,7 @@ def test_of_a_lost_manifest_nothing_is_removed_and_all_is_named(how: str, source
         assert (staged / ".staging/journal.jsonl").exists()
     assert run(source, staged).returncode == 0
     cleaned = run("--clean", staged)
-    assert (cleaned.returncode, cleaned.stdout) == (0, f"{staged}: removed 1 files, 3 B\n")
+    assert (cleaned.returncode, cleaned.stdout) == (0, f"{staged}: removed 1 file, 3 B\n")
     assert [path.name for path in staged.iterdir()] == ["mine"]
 
 

@@ -115,7 +115,7 @@ def test_every_cut_and_every_flipped_bit_is_refused(written: Path) -> None:
         (lambda data: data[:-30], f"is cut off: its last line is not the end that it was written with; {MAKE}"),
         (lambda data: data.replace(b"12345", b"12346"), "was altered: its checksum is "),
         (lambda data: with_end(HEADER, 0), f"lists no file; {MAKE}"),
-        (lambda data: with_end(HEADER + line(b"a"), 2), f"lists 1 files where its end says 2; {MAKE}"),
+        (lambda data: with_end(HEADER + line(b"a"), 2), f"lists 1 file where its end says 2; {MAKE}"),
         (lambda data: with_end(HEADER + b"1 2 -------- a\n", 1), f"has a line that is too short; {MAKE}"),
         (lambda data: with_end(HEADER + line(b""), 1), f"has a line that is too short; {MAKE}"),
         (lambda data: with_end(HEADER + line(b"a", size=b"-1"), 1), f"has a file of -1 bytes; {MAKE}"),
@@ -246,6 +246,11 @@ def test_an_index_has_what_the_files_hold(tree: Path, threads: int | None) -> No
     other = tree.with_name("other.index")
     make_index.index_dataset(tree, other, threads)
     assert other.read_bytes() == (tree / INDEX_NAME).read_bytes()
+
+
+def test_a_single_file_is_counted_as_one(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    assert make_index.index_dataset(tmp_path) == f"{tmp_path / INDEX_NAME}: 1 file, 1 byte"
 
 
 def test_the_checksum_is_the_published_one(tmp_path: Path) -> None:

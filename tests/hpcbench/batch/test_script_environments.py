@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hpcbench.batch.script import about
 from tests.hpcbench.batch.conftest import a_job, a_site
 from tests.hpcbench.batch.test_scripts import HPCBENCH, NOTE, fakes, of, run_script
 
 __all__ = ["fakes"]
+
+
+def test_a_script_counts_its_nodes_ranks_and_cores(tmp_path: Path) -> None:
+    site = a_site("slurm")
+    one = a_job(site, tmp_path, nodes=1, ranks_per_node=1, cores_per_rank=1, gpus_per_rank=1)
+    assert about(one, site)[1].startswith("# 1 node x 1 rank of 1 core and 1 GPU, at most 00:10:00 an attempt, ")
+    two = a_job(site, tmp_path, nodes=2, ranks_per_node=2, cores_per_rank=2, gpus_per_rank=0)
+    assert about(two, site)[1].startswith("# 2 nodes x 2 ranks of 2 cores, at most ")
 
 
 def test_ranks_in_a_container(fakes: Path, tmp_path: Path) -> None:

@@ -127,6 +127,18 @@ def test_a_good_dataset_is_good(dataset: Path, capsys: pytest.CaptureFixture[str
     assert verify(capsys, dataset) == (0, ["9 of 9 files are good"])
 
 
+def test_a_single_file_is_counted_as_one(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a dataset has one, and where a folder of samples does."""
+    (file,) = sorted((dataset / "train").iterdir())[:1]
+    monkeypatch.setattr("hpcbench.data.verify.dataset_files", lambda *_: [file])
+    assert verify(capsys, dataset) == (0, ["1 of 1 file is good"])
+    (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert main(["data", "inspect", "cosmoflow", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path}: 1 file, ")
+
+
 def test_every_bad_file_is_listed(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train, validation = sorted((copy / "train").iterdir()), sorted((copy / "validation").iterdir())
     cut, flipped, plain, flipped_within = train[0], train[2], train[5], validation[1]

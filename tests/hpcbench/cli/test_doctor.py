@@ -76,11 +76,12 @@ def test_an_mpi_library_that_ends_the_process_does_not_end_this_one(monkeypatch)
 
 def test_ranks_that_are_seen_are_held_against_those_that_were_asked_for():
     environ = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
-    assert launch(environ, 4)[0].value == "rank 2 of 4 on 2 node(s), from PMI"
+    assert launch(environ, 4)[0].value == "rank 2 of 4 on 2 nodes, from PMI"
     assert launch(environ, 4)[0].state == "ok"
     assert launch(environ, 8)[0].state == "broken"
     assert launch({}, 4)[0].state == "broken"
     assert launch({}, None)[0].state == "ok"
+    assert launch({}, None)[0].value == "rank 0 of 1 on 1 node, started without a launcher"
 
 
 def test_launchers_that_disagree_are_broken_in_words(monkeypatch, capsys):

@@ -22,7 +22,7 @@ def test_one_line_per_mesh(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"Checkpoint: \S+ KiB of host memory on rank 0", lines[2])
     assert lines[4] == "Memory without the workspace of kernels, which is unmeasured on accelerators"
     header, rule, *rows = lines[6:]
-    assert header.split() == ["mesh", "batch", "state", "kept", "peak", "input", "memory", "halo", "back", "reduce",
+    assert header.split() == ["mesh", "batch", "state", "saved", "peak", "input", "memory", "halo", "back", "reduce",
                               "B/MFLOP", "nodes"]  # fmt: skip
     assert set(rule) == {"-", " "}
     assert [row[:9].strip() for row in rows] == ["4 x 1", "2 x 2", "1 x (2x2)", "1 x 4"]

@@ -65,6 +65,12 @@ def test_the_help_of_a_command_has_its_own_options_and_examples_that_parse(
     assert [refusal(words) for words in examples] == [None] * len(examples)
 
 
+def test_the_help_of_resume_says_how_many_runs_it_makes_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {name: " ".join(explain(capsys, "study", name).split()) for name in ("resume", "strong")}
+    assert "(default: 1; of a convergence study as many as accelerators, else half the cores)" in said["resume"]
+    assert "runs here (default: 1), or jobs" in said["strong"]
+
+
 STRONG = ["strong", "cosmoflow", "--nodes", "1", "--study-dir", "s"]
 CONVERGENCE = ["convergence", "cosmoflow", "--batch-sizes", "4", "--optimizers", "sgd", "--study-dir", "s"]
 OF_CONVERGENCE = ("--batch-sizes 4", "--optimizers sgd", "--seeds 1", "--placements shard", "--borrow 4:8",

@@ -107,6 +107,24 @@ def test_sites_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "scheduler: pbs\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("olcf", "olcf is in the title of frontier, summit"),
+        ("llnl", "did you mean 'tuolumne', which is Tuolumne (LLNL)?"),
+        ("nersc", "nersc is in the title of cori-gpu, cori-knl, perlmutter-gpu"),
+        ("polaris2", "did you mean 'polaris'?"),
+        ("xyzxyz", "is like it; 'hpcbench sites' and its --machines list them"),
+    ],
+)
+def test_an_unknown_site_is_looked_for_in_titles(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sites", name]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"hpcbench: error: unknown site or machine '{name}'; ")
+    assert hint in said
+    assert said.count("\n") == 1
+
+
 def test_jobs_of_folders_without_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", str(tmp_path)]) == 2
     assert "holds no job.json" in capsys.readouterr().err

@@ -128,6 +128,19 @@ def test_figures_are_printed_and_written(
     assert shape(again) == shape(output)
 
 
+def test_a_single_file_is_counted_as_one(tmp_path: Path, command: Command) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    (source / "a").write_bytes(b"a")
+    assert "\n1 file, 1 B, nodes: 1, " in command(source, out, "--plan-only")[1]
+    assert "1 file in " in command(source, out, "--verify", "none")[1]
+    assert "; 1 file is there already\n" in command(source, out, "--plan-only")[1]
+    checked = command("--verify-only", out)
+    assert "1 file landed without a checksum, and was compared by size alone" in "".join(map(str, checked))
+    assert "the file is good; " in checked[1]
+    assert command("--clean", out)[1] == f"{out}: removed 1 file, 1 B\n"
+
+
 def shape(text: str) -> str:
     """The text without its numbers, up to the activity that these decide."""
     return re.sub(r" *[\d.]+%? ?([kM]?B)?", "#", text.partition("busiest")[0])

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+VERSION = "0+unknown"
+"""Of a checkout that is not installed, as ``hpcbench`` calls itself there."""
 CARRIED = (
     "PyYAML", "mlperf-logging", "deflate", "fastcrc", "psutil",
     "rich", "markdown-it-py", "mdurl", "pygments", "scipy", "pytest", "pluggy", "iniconfig", "packaging", "hypothesis",
@@ -90,9 +92,9 @@ def install(wheels: Path | None, target: Path) -> dict[str, list[str]]:
 def describe_checkout(target: Path) -> None:
     """Write metadata of this checkout, so that its entry points (the applications) are found without installation."""
     project = checkout()
-    folder = target / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    folder = target / f"{project['name'].replace('-', '_')}-{VERSION}.dist-info"
     folder.mkdir(exist_ok=True)
-    words = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    words = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {VERSION}\n"
     (folder / "METADATA").write_text(words, encoding="utf-8")
     groups = project["entry-points"]
     lines = [

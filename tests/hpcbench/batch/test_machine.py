@@ -255,7 +255,7 @@ def test_machines_with_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     ("name", "words"),
     [
         ("fugak", "unknown site or machine 'fugak'; did you mean 'fugaku'?"),
-        ("perlmutter", "unknown site or machine 'perlmutter'; did you mean 'perlmutter-gpu', which is Perlmutter, GPU nodes (NERSC)?"),
+        ("perlmutter", "did you mean 'perlmutter-gpu', which is Perlmutter, GPU nodes (NERSC)?"),
         ("qqqqq", "is like it; 'hpcbench sites' and its --machines list them"),
     ],
 )

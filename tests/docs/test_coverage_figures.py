@@ -42,3 +42,12 @@ def test_how_often_a_trend_of_the_spread_is_seen() -> None:
     assert f"one is seen in {least:.1f} to {most:.1f} % of studies" in METHODS
     few, some, many = (percent(each["trend_seen"] for each in found if each["seeds"] == seeds) for seeds in (3, 5, 10))
     assert f"is seen in {few} with three seeds, in {some} with five and in {many} with ten" in METHODS
+
+
+def test_how_often_intervals_of_the_fit_hold() -> None:
+    """Of seven batches; the two settings at the end show what goes wrong without the method."""
+    found = [each for each in settings("interval_coverage") if not each["leave_out"]]
+    found = [each for each in found if each["evaluations_per_epoch"] == 8 and len(each.get("batches", range(7))) == 7]
+    assert (len(found), {each["trials"] for each in found}) == (12, {300})
+    held = percent(share for each in found for share in each["coverage"].values())
+    assert f"they contain the true value in {held} of studies" in METHODS

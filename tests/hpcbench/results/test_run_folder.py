@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.config.bounds import LARGEST
 from hpcbench.phase_names import PHASES
 from hpcbench.results.checkpoint_files import write_marker
 from hpcbench.results.run_folder import RunFolder, default_path, write_atomic
@@ -176,11 +177,17 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
         target=st.none() | numbers,
         metrics=st.dictionaries(st.text(), numbers),
         baselines=st.dictionaries(st.text(), st.dictionaries(st.text(), numbers)),
-        seed=st.integers(0, 2**63),
+        seed=st.integers(0, LARGEST),
     )
 )
 def test_a_summary_survives_its_file(summary):
     assert Summary.from_json(summary.to_json()) == summary
+
+
+def test_a_seed_that_64_bits_do_not_hold_is_refused():
+    assert Summary.from_json(Summary("a", "b", "c", seed=LARGEST).to_json()).seed == LARGEST
+    with pytest.raises(DataError, match=r"seed \(9223372036854775808\) must be at most 9223372036854775807"):
+        Summary.from_json(Summary("a", "b", "c", seed=LARGEST + 1).to_json())
 
 
 def test_numbers_that_are_not_finite_become_null_and_come_back_as_nan():

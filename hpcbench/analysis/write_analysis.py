@@ -9,6 +9,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from hpcbench import __version__
 from hpcbench.analysis import compute_plots, convergence_plots, decomposition_plots, findings, staging_plots, tier_plots
 from hpcbench.analysis.analysis import Analysis
+from hpcbench.analysis.analysis_files import PAGE, PLOTS, TABLES, not_writable
 from hpcbench.analysis.decomposition import TERMS, Decomposition
 from hpcbench.analysis.figure_findings import pair_finding
 from hpcbench.analysis.ranking import Ranking, every_pair, pair_row, ranking_rows
@@ -20,17 +21,6 @@ from hpcbench.results.plots import Figure
 from hpcbench.results.report import LONGEST_HEADING, Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.units import counted
-from staging.errors import InputError
-
-PAGE, PLOTS, TABLES = "analysis.html", "figures", "tables"
-
-
-def check_out(out: Path) -> None:
-    """Raise ``InputError`` for a folder that is not empty, or a path that exists and is not a folder."""
-    if out.is_dir() and not any(out.iterdir()):
-        return
-    if out.exists():
-        raise InputError(f"--out {out} exists; remove it, or give another name")
 
 
 def write_analysis(analysis: Analysis, out: Path) -> Path:
@@ -44,7 +34,7 @@ def write_analysis(analysis: Analysis, out: Path) -> Path:
         for sheet in sheets.values():
             write_atomic(out / TABLES / f"{sheet.name}.csv", sheet.as_csv)
     except OSError as error:
-        raise InputError(f"--out {out} cannot be written ({error.strerror}); give another folder") from error
+        raise not_writable(out, error) from error
     write_page(out / PAGE, page_of(analysis, shown, sheets))
     return out / PAGE
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from hpcbench.analysis.analysis import Analysis
     from hpcbench.analysis.ranking import Ranking
     from hpcbench.batch.machine import Machine
+    from hpcbench.mlperf.find_logs import LogLocation
     from hpcbench.mlperf.run_record import RunRecord
 
 HELP = "explain why one system is faster than another, from your own and published runs"
@@ -34,7 +37,9 @@ Single logs and run folders are entries of no round. `hpcbench sites --machines`
 machines. Report pages among the paths are left out.
 
 The folder of `--out` gets analysis.html, the plots as PNG and SVG in figures, and all numbers
-as CSV in tables. Exit code 0: done. 2: bad input.
+as CSV in tables. Logs that were read, and analyses of logs that were written, are cached in
+$XDG_CACHE_HOME/hpcbench, else in ~/.cache/hpcbench: asked again, nothing is read or drawn.
+`--no-cache` does all anew. Exit code 0: done. 2: bad input.
 """
 MOST_LINES = 12
 
@@ -51,30 +56,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--machine", metavar="NAME", help="machine of your own runs: hpcbench sites --machines, or a file"
     )
-    parser.add_argument("--no-cache", action="store_true", help="read every log again, and cache nothing")
+    parser.add_argument(
+        "--no-cache", action="store_true", help="read every log and draw every plot again, and cache nothing"
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("analysis"), metavar="FOLDER", help="a new folder (default: analysis)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, analyze, write and show."""
-    from hpcbench.analysis.analysis import Question, analyze
-    from hpcbench.analysis.write_analysis import check_out, write_analysis
-    from hpcbench.batch.machine import known_machines
+    """Read, analyze, write and show; or copy an analysis that was made before."""
+    from hpcbench.analysis.analysis_cache import AnalysisCache, analyses_folder, analysis_key
+    from hpcbench.analysis.analysis_files import check_out
     from hpcbench.batch.site import machine_folders
     from staging.errors import InputError
 
     if not args.paths and not args.published:
         raise InputError("give run folders, logs, or folders of a round, or --published; --help shows examples")
     check_out(args.out)
-    machines = known_machines(machine_folders())
-    question = Question(args.base, args.against, args.application, named_machine(args.machine))
-    analysis = analyze(read(args.paths, args.published, not args.no_cache), machines, question)
-    page = write_analysis(analysis, args.out)
-    show(analysis)
-    print(f"\nanalysis: {page}")
+    machine = named_machine(args.machine)
+    locations = find(args.paths)
+    asked = (args.published, args.base, args.against, args.application, machine and asdict(machine))
+    cache = None if args.no_cache else AnalysisCache(analyses_folder())
+    key = None if cache is None else analysis_key(locations, asked, machine_folders())
+    made_before = None if cache is None or key is None else cache.get(key)
+    if made_before is not None:
+        page, text = made_before.write(args.out), made_before.printed
+    else:
+        records = read(locations, args.published, not args.no_cache)
+        page, text = make(args, records, machine)
+        if cache is not None and key is not None and all(record.start_unix_s is not None for record in records):
+            cache.put(key, args.out, text)
+    print(f"{text}\n\nanalysis: {page}")
     return 0
+
+
+def make(args: argparse.Namespace, records: list[RunRecord], machine: Machine | None) -> tuple[Path, str]:
+    """Analyze runs and write the analysis; return its page and what to print."""
+    from hpcbench.analysis.analysis import Question, analyze
+    from hpcbench.analysis.write_analysis import write_analysis
+    from hpcbench.batch.machine import known_machines
+    from hpcbench.batch.site import machine_folders
+
+    question = Question(args.base, args.against, args.application, machine)
+    analysis = analyze(records, known_machines(machine_folders()), question)
+    return write_analysis(analysis, args.out), printed(analysis)
 
 
 def named_machine(name: str | None) -> Machine | None:
@@ -85,34 +111,40 @@ def named_machine(name: str | None) -> Machine | None:
     return None if name is None else find_machine(name, machine_folders())
 
 
-def read(paths: list[Path], published: bool, cached: bool) -> list[RunRecord]:
-    """Read the records of ``paths``, and add the shipped ones if ``published``."""
+def find(paths: list[Path]) -> list[LogLocation]:
+    """Find the runs below ``paths``; folders of reports are left out, unless there is nothing else."""
     from hpcbench.mlperf.find_logs import find_runs
+
+    return find_runs([path for path in paths if not is_of_a_report(path)] or paths) if paths else []
+
+
+def read(locations: Sequence[LogLocation], published: bool, cached: bool) -> list[RunRecord]:
+    """Read the records of runs, and add the shipped ones if ``published``."""
     from hpcbench.mlperf.log_cache import LogCache, cache_file
+    from hpcbench.mlperf.published import published_runs
     from hpcbench.mlperf.read_runs import read_runs
 
-    logs = find_runs([path for path in paths if not is_of_a_report(path)] or paths) if paths else []
     cache = LogCache(cache_file()) if cached else None
-    records = read_runs(logs, processes=len(os.sched_getaffinity(0)), cache=cache, quiet=False) if logs else []
-    if not published:
-        return records
-    from hpcbench.mlperf.published import published_runs
-
-    return [*records, *published_runs()]
+    cores = len(os.sched_getaffinity(0))
+    records = read_runs(locations, processes=cores, cache=cache, quiet=False) if locations else []
+    return [*records, *published_runs()] if published else records
 
 
-def show(analysis: Analysis) -> None:
-    """Print the rankings and the findings."""
+def printed(analysis: Analysis) -> str:
+    """The rankings and the findings as plain text."""
     from hpcbench.analysis.write_analysis import summary
     from hpcbench.application_names import application_name
     from hpcbench.results.not_verified import NOT_VERIFIED
 
-    for ranking in analysis.rankings:
-        print(f"{application_name(ranking.application)}, {ranking.mode}\n{ranking_table(analysis, ranking)}\n")
-    for sentence in summary(analysis, pairs=True):
-        print(textwrap.fill(one_line(sentence), 98, subsequent_indent="  "))
-    if analysis.own:
-        print(f"\nEntries of no round: {NOT_VERIFIED}.")
+    rankings = [
+        f"{application_name(ranking.application)}, {ranking.mode}\n{ranking_table(analysis, ranking)}\n"
+        for ranking in analysis.rankings
+    ]
+    sentences = [
+        textwrap.fill(one_line(sentence), 98, subsequent_indent="  ") for sentence in summary(analysis, pairs=True)
+    ]
+    own = [f"\nEntries of no round: {NOT_VERIFIED}."] if analysis.own else []
+    return "\n".join([*rankings, *sentences, *own])
 
 
 def ranking_table(analysis: Analysis, ranking: Ranking) -> str:

@@ -23,6 +23,11 @@ compares,differences,verified
 """Of one log each, to five digits. By their lines run_start and run_stop the runs took 98.181 and 714.052 s."""
 
 
+@pytest.fixture(autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
     """A DeepCAM run of v1.0 and one of v0.7, which compare."""

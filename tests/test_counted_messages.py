@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.documented_commands import ROOT
 
 PLURAL = re.compile(r"\w\(s\)")
@@ -22,6 +24,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+@pytest.mark.slow
 def test_no_message_leaves_the_plural_to_its_reader() -> None:
     paths = [path for top in ("apps", "hpcbench", "staging") for path in sorted((ROOT / top).rglob("*.py"))]
     assert len(paths) > 500

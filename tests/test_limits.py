@@ -87,6 +87,7 @@ def test_next(): pass
 """
 
 
+@pytest.mark.slow
 def test_one_that_hangs_fails_says_where_it_stood_and_lets_the_others_run(tmp_path: Path) -> None:
     pytest.importorskip("pytest_timeout")
     (tmp_path / "test_hang.py").write_text(HANGING)
@@ -97,6 +98,7 @@ def test_one_that_hangs_fails_says_where_it_stood_and_lets_the_others_run(tmp_pa
     assert "test_hanging - Failed: Timeout (>2.0s)" in output
 
 
+@pytest.mark.slow
 def test_campaigns_are_not_ended(tmp_path: Path) -> None:
     pytest.importorskip("pytest_timeout")
     marked = "import pytest, time\n@pytest.mark.long\ndef test_it(): time.sleep(1.5)\n"

@@ -32,6 +32,7 @@ def killed_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["hdf5", "npy"])
 @pytest.mark.parametrize(("place", "function", "call"), [
     pytest.param(simulate, "file_statistics", 3, id="statistics"),

@@ -50,6 +50,7 @@ def test_a_row_says_whether_its_goal_is_met() -> None:
     assert not _here.row("staging", "staging", 1.3, [1.0])["met"]
 
 
+@pytest.mark.slow
 def test_staging_is_predicted_from_its_plan_and_a_probe(tmp_path: Path) -> None:
     rows = _here.staging_here(tmp_path, tmp_path, 1, 4, 65536, 0.5)
     assert [row["what"] for row in rows] == ["staging to memory", "staging to disk"]

@@ -69,6 +69,7 @@ def test_a_look_at_a_study_reads_each_summary_once_and_asks_once(
     assert asked(cluster / "cluster") == {"squeue": 1}
 
 
+@pytest.mark.slow
 def test_a_report_reads_each_file_of_a_run_once_and_asks_the_accounting_once(cluster: Path) -> None:
     study = replace(INSTANCES, nodes=(4, 8), repeats=1, settings={})
     path = make_scaling(study, cluster / "study", cluster / "run")

@@ -29,6 +29,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, Pages]:
     return recorder, pages
 
 
+@pytest.mark.slow
 def test_every_function_that_draws_has_a_sample(drawn: tuple[Recorder, Pages]) -> None:
     """A new one must be drawn in ``figure_samples``, so that the checks below see it."""
     assert drawing_functions() - drawn[0].drawers == set()

@@ -39,10 +39,10 @@ def test_a_study_is_planned_and_told_without_what_draws_it() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "strong cosmoflow --nodes 1",
-        "throughput cosmoflow --nodes 1 --instance-nodes 1",
-        "gains cosmoflow",
         "convergence cosmoflow --batch-sizes 4 --optimizers sgd",
+        pytest.param("strong cosmoflow --nodes 1", marks=pytest.mark.slow),
+        pytest.param("throughput cosmoflow --nodes 1 --instance-nodes 1", marks=pytest.mark.slow),
+        pytest.param("gains cosmoflow", marks=pytest.mark.slow),
     ],
     ids=lambda words: words.split()[0],
 )

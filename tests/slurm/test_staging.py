@@ -183,6 +183,7 @@ def test_a_job_that_is_cancelled(slurm: Any, source: Path, tmp_path: Path, comma
         assert unfinished(folder) == []
 
 
+@pytest.mark.slow
 def test_two_nodes_that_share_a_destination(slurm: Any, source: Path, tmp_path: Path) -> None:
     done = slurm.run(*PLAIN, source, tmp_path / "out")
     assert done.returncode == 2

@@ -41,6 +41,7 @@ def test_two_nodes_with_two_ranks_each(slurm: Any) -> None:
     assert [found["last rank wrong"][1] for found in ranks] == [False, False, False, True]
 
 
+@pytest.mark.slow
 def test_ranks_with_used_memory_meet(slurm: Any) -> None:
     done = slurm.run("srun", "--mpi=pmi2", "-N2", "-n4", sys.executable, PROGRAMS / "dirty_memory.py", timeout_s=60)
     assert done.stdout.split() == ["4"] * 4, done.stderr
@@ -54,6 +55,7 @@ def test_scattered_ranks_find_their_nodes(slurm: Any) -> None:
     assert [(place["node"], place["local_rank"]) for place in places] == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", [0, 3])
 def test_a_killed_rank_ends_the_job(slurm: Any, who: int) -> None:
     command = [sys.executable, PROGRAMS / "failing_world.py", "kill", who]

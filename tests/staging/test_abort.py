@@ -97,6 +97,7 @@ def test_ranks_that_are_lost_together_are_all_named(tmp_path: Path) -> None:
     assert errors[0] == f"test: aborted: rank 1 and rank 2: {ALL_DIED}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", [0, 1])
 def test_the_others_end_within_a_second_of_a_kill(who: int, tmp_path: Path) -> None:
     """The best of five, since other work on the machine may hold up some of them; most, in their share of it."""

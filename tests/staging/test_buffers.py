@@ -33,6 +33,7 @@ def buffers() -> int:
     return sum(each.nbytes in (PIECE, PIECE + exchange.TRAILER) for each in views)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "ranks"), [("direct", [1]), ("exchange", [1]), ("exchange", [1, 1])])
 def test_none_is_left_of_a_staging(
     path: str, ranks: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -296,6 +296,7 @@ def test_what_others_put_among_the_books_is_left(tmp_path: Path) -> None:
     assert tree(tmp_path) == [".staging", ".staging/mine", ".staging/mine/notes"]
 
 
+@pytest.mark.slow
 def test_folders_of_any_depth_are_looked_through(tmp_path: Path) -> None:
     stage(tmp_path, "a")
     below = os.open(tmp_path, os.O_RDONLY)

@@ -74,6 +74,7 @@ def test_a_member_and_a_file(tmp_path: Path, ranks: list[int], placement: Any, p
     refused(ranks, options, "b.txt", "x.tar", "b.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "placement"), PLACEMENTS)
 @pytest.mark.parametrize("path", ["direct", "exchange"])
 def test_members_of_two_archives(tmp_path: Path, ranks: list[int], placement: Any, path: Any) -> None:

@@ -63,6 +63,7 @@ def test_shards_keep_the_sizes_as_they_move(tmp_path: Path) -> None:
     assert {file.name: file.source_size for file in found} == sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [[1], [2, 1]])
 @pytest.mark.parametrize("placement", ["replicate", "shard"])
 @pytest.mark.parametrize("same_time", [False, True])

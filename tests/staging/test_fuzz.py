@@ -36,6 +36,7 @@ def told(outcome: Outcome) -> str:
     return "\n".join(f"{finding}\n{finding.trace}" for finding in outcome.bugs)
 
 
+@pytest.mark.slow
 def test_some_files_of_every_format(tmp_path: Path) -> None:
     outcome = fuzz(tmp_path, list(FAMILIES), 25 * len(FAMILIES), seed=SEED)
     assert outcome.cases == dict.fromkeys(FAMILIES, 25)

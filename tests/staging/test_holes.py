@@ -96,6 +96,7 @@ def small_holes(tmp_path: Path) -> Path:
     return source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["direct", "exchange"])
 @pytest.mark.parametrize("ranks", [[1], [3], [2, 2]])
 def test_growth_of_small_holes_is_said(tmp_path: Path, small_holes: Path, ranks: list[int], path: Any) -> None:

@@ -239,6 +239,7 @@ def test_a_reshuffle_reads_no_file_through_a_link(source: Path, victim: Path, tm
         StagedSource(folder, listing, 0).reader().read_into(0, 0, memoryview(bytearray(4)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["machine_facts", "ways_at", "write_rates", "create_rate", "write_ceilings"])
 def test_a_probe_writes_nothing_where_a_link_leads(
     when: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -317,6 +318,7 @@ def test_a_member_of_an_archive_cannot_be_a_book(member: str, tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_file_that_was_changed_is_staged_again_and_not_removed(source: Path, tmp_path: Path) -> None:
     """It has its size, and not its time."""
     destination = tmp_path / "to"

@@ -77,6 +77,7 @@ def shuffle_all(ranks: list[int], options: StageOptions, shuffle: int) -> Reshuf
     return reports[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [[1], [1, 1], [2, 1, 2], [2, 2, 2, 2]])
 def test_each_file_is_on_one_node_after_any_number_of_reshuffles(
     options: StageOptions, tmp_path: Path, ranks: list[int]

@@ -118,6 +118,7 @@ def test_a_rank_receives_little_about_its_node_and_nothing_about_others(
     assert max(gathered) < 500
 
 
+@pytest.mark.slow
 def test_what_is_written_takes_little_memory() -> None:
     """12 bytes for each block, in arrays that grow ahead by a part of their size."""
     tracemalloc.start()
@@ -223,6 +224,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_cuts")
 @pytest.mark.parametrize("ranks", [[1], [3], [1, 1], [2, 3], [1, 3], [2, 2, 2]])
 @pytest.mark.parametrize("path", ["direct", "exchange"])

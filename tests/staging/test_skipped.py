@@ -62,6 +62,7 @@ def test_what_is_asked_for_is_taken(words: list[str], said: str, more: list[str]
     assert files(tmp_path / "to") == sorted(["a", "file", *more])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [([], "1 hidden name, 1 folder of bookkeeping"), (["--hidden"], "1 folder of bookkeeping"),
@@ -130,6 +131,7 @@ def test_a_link_back_from_elsewhere_is_refused_and_two_links_to_one_folder_are_n
     assert "which has a link that leads back here" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "how"), [("place/to", "is"), ("place/to/d", "lies within"), ("place", "holds")])
 @pytest.mark.parametrize("by_link", [False, True])
 def test_links_to_the_destination_are_refused(target: str, how: str, by_link: bool, tmp_path: Path) -> None:
@@ -168,6 +170,7 @@ def test_an_index_says_itself_which_files_there_are(source: Path, tmp_path: Path
     assert "says which files there are: leave out --follow-links, --hidden" in done.stderr
 
 
+@pytest.mark.slow
 def test_files_that_a_transform_does_not_know_are_named_with_what_to_do_and_auto_leaves_them(tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "train").mkdir(parents=True)
@@ -187,6 +190,7 @@ def test_files_that_a_transform_does_not_know_are_named_with_what_to_do_and_auto
     assert "train/a.npy.gz: is not gzip" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["simulated.json", "simulated"])
 def test_what_is_no_tfrecord_by_its_name_is_named_with_what_to_do(name: str, tmp_path: Path) -> None:
     source, left = tmp_path / "source", tmp_path / "left"

@@ -75,6 +75,7 @@ def test_a_source_entry_that_turns_into_something_else_does_not_hang(
     assert not (tmp_path / "to" / "train" / "1.npy").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [pipe, device])
 def test_a_probe_needs_a_file(indexed: Path, make: Callable[[Path], None], tmp_path: Path) -> None:
     for number in range(3):
@@ -102,8 +103,12 @@ def test_an_empty_source_or_folder_to_clean_is_refused(words: list[str], tmp_pat
 
 @pytest.mark.parametrize("book", BOOKS)
 @pytest.mark.parametrize(
-    ("make", "is_what"), [(pipe, "a pipe"), (device, "a character device"), (link, "a link"), (Path.mkdir, "a folder")]
-)
+    ("make", "is_what"),
+    [
+        (pipe, "a pipe"), pytest.param(device, "a character device", marks=pytest.mark.slow), (link, "a link"),
+        pytest.param(Path.mkdir, "a folder", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_a_book_that_turns_into_something_else_is_refused(
     make: Callable[[Path], None], is_what: str, book: str, tmp_path: Path
 ) -> None:

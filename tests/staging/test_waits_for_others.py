@@ -16,6 +16,7 @@ from tests.staging.staged_by_threads import stage_all
 SLOW_S = 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["direct", "exchange"])
 @pytest.mark.parametrize("slow", [0, 1])
 def test_waiting_at_the_end_of_a_move_is_not_moving(

@@ -96,6 +96,7 @@ class Logging(Means):
         owner.log_dict({name: metric(*batch) for name, metric in METRICS.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "mixed"), [(2, False), (64, False), (64, True), (256, False)])
 def test_only_means_over_samples_pass_on_drawn_data(size: int, mixed: bool) -> None:
     draws, refused = torch.Generator(), dict.fromkeys(METRICS, 0)

@@ -230,6 +230,7 @@ def test_slurm_s_queue_is_asked_first_and_its_accounting_for_the_rest(programs: 
     assert "--jobs=18" in questions[1]
 
 
+@pytest.mark.slow
 def test_a_hundred_jobs_are_one_question(programs: Any, tmp_path: Path) -> None:
     site, jobs = a_site(), []
     for number in range(100):

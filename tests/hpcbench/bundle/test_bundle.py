@@ -127,6 +127,7 @@ def test_the_source_of_an_installed_package_is_the_current_folder(
     assert find_source(None) == tiny_source
 
 
+@pytest.mark.slow
 def test_a_wheel_that_no_index_has_is_named(
     tiny_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_wheel_that_no_index_has_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_index_that_does_not_answer_is_said_in_one_line(
     tiny_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

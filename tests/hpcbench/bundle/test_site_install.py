@@ -47,6 +47,7 @@ def text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_it_installs_beside_what_the_site_has(run: Run, site: Path, tmp_path: Path) -> None:
     done = run("--target", "my packages", "--python", sys.executable)
     assert done.returncode == 0, done.stderr

@@ -77,8 +77,8 @@ def test_the_same_question_gets_a_copy(rounds, tmp_path, monkeypatch, capsys):
 def test_another_question_is_answered_anew(rounds, tmp_path, made, monkeypatch):
     questions = [
         [str(rounds)], [str(rounds), "--base", "box"], [str(rounds), "--against", "box"], [str(rounds), "--published"],
-        [str(next(rounds.rglob("deepcam")))], [str(rounds), "--application", "deepcam"], [str(rounds), "--machine", "polaris"],
-        [str(rounds), "--no-cache"], [str(rounds), "--no-cache"],
+        [str(next(rounds.rglob("deepcam")))], [str(rounds), "--application", "deepcam"],
+        [str(rounds), "--machine", "polaris"], [str(rounds), "--no-cache"], [str(rounds), "--no-cache"],
     ]  # fmt: skip
     for number, words in enumerate(questions):
         assert main(["analyze", *words, "--out", str(tmp_path / f"out{number}")]) == 0

@@ -65,6 +65,7 @@ def test_check_of_a_round_with_a_pipe(place: str, tmp_path: Path, capsys: pytest
     refused(capsys, path, "check", tmp_path / "v1.0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUN_FILES)
 def test_report_of_a_run_with_a_pipe(
     name: str, build_run: Any, undrawn: None, capsys: pytest.CaptureFixture[str]

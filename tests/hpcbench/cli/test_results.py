@@ -204,6 +204,7 @@ def test_entries_have_a_score_or_say_why_not(published: Path, capsys: pytest.Cap
     assert "MLCommons" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_minutes_of_your_own_runs_are_marked_too(
     small_cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

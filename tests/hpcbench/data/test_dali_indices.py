@@ -34,6 +34,7 @@ def test_a_wrong_index_never_moves_samples(text: str, tmp_path: Path) -> None:
         list(loader.load([np.array([3, 4]), np.array([5])]))
 
 
+@pytest.mark.slow
 def test_a_missing_index_is_named_with_how_to_make_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roots: dict[str, Path]
 ) -> None:

@@ -90,6 +90,7 @@ def hpcbench(*words: object) -> subprocess.CompletedProcess[str]:
 TRAIN = ("train", "cosmoflow", "--preset", "smoke", "--train.max_epochs", "1", "--train.target", "null")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("doctor", "--job", "--ranks", 4), (*TRAIN, "--check-job", "ranks=4")])
 def test_ranks_that_do_not_know_each_other(words: tuple[object, ...]) -> None:
     done = hpcbench(*words)

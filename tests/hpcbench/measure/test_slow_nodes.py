@@ -126,6 +126,7 @@ def called(jobs: int, nodes: int, scatter: float, freedom: float = 1e9) -> tuple
     return wrong / jobs, hits / jobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "scatter"), [(4, 0.01), (6, 0.01), (16, 0.015), (64, 0.015)])
 def test_healthy_nodes_are_rarely_named_and_slow_ones_mostly(nodes: int, scatter: float) -> None:
     wrong, found = called(250, nodes, scatter)

@@ -142,6 +142,7 @@ def test_a_terminal_gets_no_control_characters(
     assert "\\x1b" in shown or "\\ud800" in shown
 
 
+@pytest.mark.slow
 def test_an_analysis_is_written_of_such_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = altered(
         DEEPCAM, tmp_path / "altered", lambda line: line | {"value": SURROGATE + ESCAPE}

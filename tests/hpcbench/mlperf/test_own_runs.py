@@ -51,6 +51,7 @@ def test_a_run_that_met_its_target(runs: dict[str, RunRecord]) -> None:
     assert not found.notes
 
 
+@pytest.mark.slow
 def test_an_epoch_with_two_evaluations_has_all_its_training(small_cosmos: Path, tmp_path: Path) -> None:
     """The first is within the epoch, by its number; the second comes after the line that ends the epoch."""
     settings = ("--train.evaluations_per_epoch", "2", "--train.max_epochs", "2", "--measure.warmup_steps", "1")
@@ -61,6 +62,7 @@ def test_an_epoch_with_two_evaluations_has_all_its_training(small_cosmos: Path, 
     assert found.samples_per_s == folder.read_summary().warm_samples_per_s is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluations", [1, 2])
 def test_a_run_that_was_resumed_within_an_epoch_has_the_training_of_all_attempts_and_no_time_in_the_queue(
     evaluations: int, small_cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

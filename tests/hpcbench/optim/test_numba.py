@@ -179,6 +179,7 @@ def test_small_models_are_not_worth_compiling_for(monkeypatch: pytest.MonkeyPatc
     assert compiled == [81]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [0.0, 1.0], ids=["lamb", "clipped"])
 def test_what_is_compiled_ahead_is_what_steps_use(
     largest: float, compiled: list[int], monkeypatch: pytest.MonkeyPatch

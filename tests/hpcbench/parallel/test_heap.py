@@ -55,6 +55,7 @@ def test_workers_keep_freed_memory() -> None:
     assert (before + after) / ROUND_PAGES < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [
     ["data", "simulate", "cosmoflow", "--preset", "smoke", "--processes", "1", "--out", "data"],
     ["train", "cosmoflow", "--preset", "smoke", "--data.root", "data", "--train.max_steps", "2", "--run-dir", "run"],

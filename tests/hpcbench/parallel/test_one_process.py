@@ -37,6 +37,7 @@ WITHOUT_MPI = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 def test_runs_where_mpi4py_finds_no_library() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_MPI], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -281,6 +281,7 @@ def test_sharded_states_are_a_part_of_them() -> None:
     assert shard_bytes(nn.Linear(3, 5), 2) == 4 * (3 * 3 + 3)
 
 
+@pytest.mark.slow
 def test_splits_that_the_model_refuses_are_left_out() -> None:
     """16 rows are one at stride 16; and what is nowhere coarser than a refused split is not tried."""
     config = configured(DEEPCAM, "smoke", data__height=16, data__width=32)

@@ -148,6 +148,7 @@ DAMAGE = {
 MORE_DAMAGE = [("phases_s", [1]), ("saves", 5), ("saves", [5]), ("saves", [SAVE | {"step": ""}])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [*DAMAGE.items(), *MORE_DAMAGE],

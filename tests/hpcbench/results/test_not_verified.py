@@ -16,6 +16,7 @@ ELSEWHERE = {"analysis.html", "prediction.html"}
 """Pages that say it in words of their own, where there is something of one's own."""
 
 
+@pytest.mark.slow
 def test_pages_and_table_of_runs_say_so(
     build_run: Any, undrawn: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from tests.hpcbench.study.test_page import made
 __all__ = ["made"]
 
 
+@pytest.mark.slow
 def test_a_collected_study_is_the_same_study(made: tuple[Study, StudyFolder], tmp_path: Path) -> None:
     study, folder = made
     copy = StudyFolder(tmp_path / "copy")

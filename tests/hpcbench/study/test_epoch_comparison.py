@@ -111,6 +111,7 @@ def test_equal_series_are_told_apart_in_at_most_five_of_100_cases(seeds: int, ba
     assert found / TRIALS <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / TRIALS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [1.0, 1.4])
 def test_the_interval_holds_the_ratio_and_what_can_be_seen_is_seen(ratio: float) -> None:
     random = np.random.default_rng(7)

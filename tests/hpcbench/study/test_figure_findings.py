@@ -56,6 +56,7 @@ def rows_of(place: StudyFolder, study: Study) -> list[Row]:
     return read_rows(study, read_statuses(study, place))
 
 
+@pytest.mark.slow
 def test_factors_are_of_the_widest_range_of_batches(tmp_path: Path) -> None:
     """sgd from 4 epochs to 16; lars, which misses the target at 128, only from 4 to 8."""
     place, study = studied(tmp_path, lambda name, batch: LOST if (name, batch) == ("lars", 128) else

@@ -73,6 +73,7 @@ def status(folder: StudyFolder, capsys: pytest.CaptureFixture[str], code: int = 
     return "\n".join(line for line in lines if line not in hours)
 
 
+@pytest.mark.slow
 def test_rounds_of_a_search_are_submitted_by_resume(
     queue: Queue, folder: StudyFolder, small_cosmos: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -80,6 +80,7 @@ def begun(study: Study, tmp_path: Path) -> tuple[Study, StudyFolder]:
     return recorded, folder
 
 
+@pytest.mark.slow
 def test_a_study_of_another_preset_is_reported_and_not_continued(
     begun: tuple[Study, StudyFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:

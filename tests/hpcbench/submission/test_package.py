@@ -47,6 +47,7 @@ def test_the_official_tools_accept_it_in_a_process_of_their_own(packaged: Path) 
     assert "ERROR - " not in done.stderr
 
 
+@pytest.mark.slow
 def test_of_more_runs_the_median_window_counts(packaged: Path) -> None:
     """Windows of ten in a row have the scores 14.5, 15.5 and 16.5 minutes: it is that of 11 to 20."""
     logs = sorted((packaged / "v3.0/LAB/results/box/strong/cosmoflow").glob("result_*.txt"))
@@ -255,6 +256,7 @@ def log_power(folder: Path, readings: int = 60, nodes: int = 16, covers: str = "
         (folder / "power" / f"node_{node}.txt").write_text(text)
 
 
+@pytest.mark.slow
 def test_power_logs_come_along_and_what_they_lack_is_told(
     tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
 ) -> None:

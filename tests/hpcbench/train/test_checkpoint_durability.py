@@ -103,6 +103,7 @@ def test_after_every_crash_the_newest_complete_checkpoint_is_found(recorded: lis
     assert set(judge.known.values()) == set(range(SAVES + 1)), "some crashes leave the one before"
 
 
+@pytest.mark.slow
 def test_the_proof_finds_each_sync_that_is_missing(tmp_path: Path) -> None:
     """Without any single one of them some crash costs the only checkpoint, or leaves a marker of what is not whole."""
     (tmp_path / "run").mkdir()

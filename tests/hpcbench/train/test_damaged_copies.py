@@ -50,6 +50,7 @@ def test_the_run_ends_and_names_the_file(
     assert train(tmp_path / "fifth", *ONE, *staged) == 0
 
 
+@pytest.mark.slow
 def test_the_command_that_it_names_mends_it(
     train: Train, cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_field_of_deepcam(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert main([*run, "--run-dir", str(tmp_path / f"{path.stem}-again"), "--staging.repair", "true"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", ["tfrecord-to-npy", "gunzip+tfrecord-index"])
 def test_dali_reads_what_was_staged_and_says_that_it_compares_nothing(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], transform: str

@@ -49,6 +49,7 @@ def test_a_run_that_was_ended_after_its_clock_is_completed(
     assert found[2]["said"] == f"the run in {folder} has reached its target; nothing is left to do\n"
 
 
+@pytest.mark.slow
 def test_epochs_to_target_are_those_of_the_first_evaluation_that_met_it_whatever_it_was_then(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,6 +183,7 @@ INTERRUPTED_AFTER = {"within a part": 4, "before an evaluation": 17, "before the
 """Steps after which a signal ends the run."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", slow_except(["within a part"], INTERRUPTED_AFTER))
 def test_a_resumed_run_has_the_rows_of_one_that_was_not_interrupted(
     moment: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -301,6 +302,7 @@ def test_whole_and_partial_epochs_stand_beside_each_other_as_they_are() -> None:
     assert ["3" in cells[0], "2.25" in cells[1]] == [True, True]
 
 
+@pytest.mark.slow
 def test_pages_and_plots_of_parts(train: Train, tmp_path: Path) -> None:
     for name, more in {"whole": (), "parts": FIFTHS}.items():
         assert train(tmp_path / name, *NEVER, "--train.max_epochs", "2", *more) == 3

@@ -119,6 +119,7 @@ def test_a_loss_that_is_not_finite_aborts_and_keeps_the_last_good_checkpoint(
     assert RunFolder.open(run).read_summary().epochs == 2
 
 
+@pytest.mark.slow
 def test_checkpoints_that_must_be_refused(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     assert train(run, "--train.max_epochs", "2", "--train.target", "1e-9") == 3
@@ -173,6 +174,7 @@ def test_a_checkpoint_of_an_earlier_version_does_not_say_how_many_validation_sam
     assert not is_refusal(str(error.value))  # a study keeps the checkpoint for the time when the dataset is whole again
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_again(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +199,7 @@ def test_a_folder_that_cannot_be_written_again(
     assert train(run, "--resume", "--train.max_epochs", "2") == 3
 
 
+@pytest.mark.slow
 def test_attempts_that_took_no_finite_time(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     assert train(run, "--train.max_epochs", "1", "--train.target", "1e-9") == 3

@@ -92,6 +92,7 @@ def written(folder: Path) -> list[Attempt]:
     return Attempts.read(folder).attempts
 
 
+@pytest.mark.slow
 def test_an_epochs_throughput_is_that_of_all_its_steps(interrupted: tuple[Path, Any]) -> None:
     """24.75 samples/s of which nine steps in twelve were not counted was once written as more than 90."""
     folder, _ = interrupted
@@ -189,6 +190,7 @@ def test_a_checkpoint_is_written_down_when_the_disk_has_it(
     assert RunFolder.open(folder).read_summary().checkpoints == 2
 
 
+@pytest.mark.slow
 def test_processor_time_is_summed_over_attempts(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a processor that is ten times as busy as the clock."""
     monkeypatch.setattr(setup, "StepTimes", partial(StepTimes, processor=lambda: 10 * time.perf_counter()))
@@ -218,6 +220,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[int, signal.Signals]:
     return planned
 
 
+@pytest.mark.slow
 def test_an_attempt_knows_how_fast_earlier_ones_wrote(
     train: Train, tmp_path: Path, sent: dict[int, signal.Signals], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +241,7 @@ def test_an_attempt_knows_how_fast_earlier_ones_wrote(
     assert newest(tmp_path / "run").state["step"] == 18
 
 
+@pytest.mark.slow
 def test_evaluations_are_those_whose_seconds_count(
     train: Train, tmp_path: Path, sent: dict[int, signal.Signals], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ STOPS = {
 """Settings, steps of the first run, and of the one that resumes it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", slow_except(["within an epoch"], STOPS))
 def test_more_steps_may_be_asked_of_a_run_that_made_its_own(case: str, train: Train, tmp_path: Path) -> None:
     settings, first, steps = STOPS[case]
@@ -200,6 +201,7 @@ def test_a_run_that_a_signal_ended_makes_the_steps_that_are_left_and_is_evaluate
     equal_to_uninterrupted(train, folder, common, max(steps, signal_after))
 
 
+@pytest.mark.slow
 def test_steps_may_be_asked_of_a_run_that_had_epochs(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def test_ranks_and_micro_batches_give_the_same(train: Train, start: Callable[...
     np.testing.assert_allclose(one, two, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_measuring_changes_no_step_and_off_leaves_nothing(train: Train, tmp_path: Path) -> None:
     common = (*COMMON, "--train.accumulation", "2")
     assert train(tmp_path / "off", *common) == 0
@@ -213,6 +214,7 @@ def test_measuring_changes_no_step_and_off_leaves_nothing(train: Train, tmp_path
     assert list(curve.get_ydata()) == list(on.read_noise_scale()["b_simple"])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_its_averages(train: Train, tmp_path: Path) -> None:
     common = (*COMMON, "--train.accumulation", "2", "--train.noise_scale_every", "1", "--train.target", "1e-9")
     assert train(tmp_path / "whole", *common) == 3

@@ -69,6 +69,7 @@ def test_an_observer_is_called_for_what_it_overrides_and_its_rows_have_its_table
     assert observers._before_backward == observers._before_update == observers._after_step == []
 
 
+@pytest.mark.slow
 def test_the_profiler_traces_as_many_steps_as_were_asked_for(train: Train, tmp_path: Path) -> None:
     asked = ("--measure.profile_steps", "2", "--measure.warmup_steps", "1", "--train.max_epochs", "2")
     assert train(tmp_path / "run", *asked) == 0
@@ -78,6 +79,7 @@ def test_the_profiler_traces_as_many_steps_as_were_asked_for(train: Train, tmp_p
     assert any("convolution" in name for name in names)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_trace_of_the_attempt_before(train: Train, tmp_path: Path) -> None:
     asked = ("--measure.profile_steps", "1", "--measure.warmup_steps", "1")
     assert train(tmp_path / "run", *asked, "--train.max_epochs", "1") == 0
@@ -87,6 +89,7 @@ def test_a_resumed_run_keeps_the_trace_of_the_attempt_before(train: Train, tmp_p
     assert optimizer_steps(tmp_path / "run" / "trace-2.json.gz") == 1
 
 
+@pytest.mark.slow
 def test_traced_steps_are_in_no_figure_of_a_step(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is the writing of the trace, which holds up the rank as long as it takes."""
     seen: list[str] = []

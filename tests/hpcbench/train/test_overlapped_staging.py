@@ -104,6 +104,7 @@ def flipped(self: CosmoFlowDataset, samples: list[Any]) -> tuple[torch.Tensor, t
     return stack(list(inputs)), torch.stack(targets).flip(1)
 
 
+@pytest.mark.slow
 def test_an_application_makes_the_batches_of_data_that_arrive_as_it_makes_others(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("forked_processes")
 __all__ = ["counter"]
 
 
+@pytest.mark.slow
 def test_power_logs_hold_the_joules_of_the_clock_and_end_with_an_attempt(
     train: Train, counter: Counter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

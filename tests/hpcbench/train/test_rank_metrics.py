@@ -103,6 +103,7 @@ def test_joules_of_the_clock_and_of_the_warm_steps(train: Train, counter: Counte
     assert (rank["steps"], rank["energy_j"]) == (21, 21 * 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timed", [True, False])
 def test_joules_of_a_staging_count_where_it_is_on_the_clock(
     timed: bool, train: Train, counter: Counter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -119,6 +120,7 @@ def test_joules_of_a_staging_count_where_it_is_on_the_clock(
     assert RunFolder.open(tmp_path / "run").read_summary().energy_j == 12 * 7 + 100 + (300 if timed else 0)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_joules_of_all_its_attempts(train: Train, counter: Counter, tmp_path: Path) -> None:
     never = ("--train.target", "1e-9")
     assert train(tmp_path / "run", *TWO, *never, "--train.max_epochs", "1") == 3
@@ -183,6 +185,7 @@ def test_a_table_of_ranks_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read["x"].tolist() == pytest.approx([0.1, float("nan")], nan_ok=True)
 
 
+@pytest.mark.slow
 def test_a_probe_changes_neither_the_losses_nor_the_peak_of_memory(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

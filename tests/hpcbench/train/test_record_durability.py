@@ -79,6 +79,7 @@ def test_no_crash_leaves_a_checkpoint_ahead_of_tables_and_log(recorded: list[Eve
     assert gaps(recorded, tmp_path / "run", tmp_path / "crash") == []
 
 
+@pytest.mark.slow
 def test_the_proof_finds_each_sync_that_is_missing(recorded: list[Event], tmp_path: Path) -> None:
     """Of each table and of the log at each checkpoint, and of their names at the first."""
     for name in RECORDS:
@@ -90,6 +91,7 @@ def test_the_proof_finds_each_sync_that_is_missing(recorded: list[Event], tmp_pa
     assert gaps(unnamed, tmp_path / "run", tmp_path / "crash")
 
 
+@pytest.mark.slow
 def test_a_run_whose_records_end_before_its_checkpoint_is_not_resumed(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

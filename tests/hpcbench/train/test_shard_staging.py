@@ -83,6 +83,7 @@ def test_shards_train_as_one_process_does_on_the_same_samples(
     assert (two.samples, two.train_samples, two.nodes, two.ranks_per_node) == (46, 23, 2, 1)
 
 
+@pytest.mark.slow
 def test_one_node_trains_on_its_shard_as_without(train: Train, tmp_path: Path) -> None:
     for placement in ("replicate", "shard"):
         staged = ("--staging.destination", str(tmp_path / placement / "local"), "--staging.placement", placement)
@@ -112,6 +113,7 @@ def test_a_resumed_run_goes_on_with_the_shards_of_its_epoch(cosmos: Path, tmp_pa
     assert staged["reshuffle_bytes"] == sum(json.loads(e.split(" ", 1)[1])["metadata"]["bytes"] for e in events) > 0
 
 
+@pytest.mark.slow
 def test_another_placement_is_another_run(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     staged = ("--staging.destination", str(tmp_path / "local"), "--staging.placement", "shard")
     assert train(tmp_path / "run", *FIXED, *staged, "--train.max_epochs", "1") == 3

@@ -41,6 +41,7 @@ def test_one_of_which_a_compiler_makes_an_error_of_its_own(
     assert summary.reason == "signal SIGTERM"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "complete", "again"), [("draw_run", False, "train --resume"), ("write_run_page", True, "report")]
 )

@@ -76,6 +76,7 @@ def test_real_ranks_need_not_stage_either(staged: Path, cosmos: Path, tmp_path: 
         np.testing.assert_allclose(losses(tmp_path / name), losses(staged / name), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_placement_changes_the_order(staged: Path, train: Train, tmp_path: Path) -> None:
     assert train(tmp_path / "run", *COMMON, "--parallel.simulated_ranks", "4", "--parallel.simulated_nodes", "3") == 0
     replicated = losses(tmp_path / "run")

@@ -132,6 +132,7 @@ def test_plain_accumulation_computes_the_same_without_batch_norm(
     same(tmp_path / "one", real("cosmoflow-lamb"))
 
 
+@pytest.mark.slow
 def test_gradients_travel_once_a_step(real: Trained, half: Trained) -> None:
     for folder in (real("deepcam-accumulating"), half("deepcam-accumulating")):
         steps = RunFolder.open(folder).read_summary().steps

@@ -96,6 +96,7 @@ def test_four_ranks_as_two_by_two_are_one_process_and_go_on_as_another_mesh(
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_ranks_that_read_their_parts_are_one_process_that_reads_whole_samples(cosmos: Path, tmp_path: Path) -> None:
     """Of npy, and without augmentation, ranks read parts in training; elsewhere they cut them from whole samples."""
     from .conftest import arguments, start

@@ -36,6 +36,7 @@ def test_data_transformed_on_the_way_train_the_same(train: Train, tmp_path: Path
     assert report["bytes_landed"] > 2 * report["bytes_read"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["direct", "exchange"])
 def test_a_file_that_grows_beyond_a_sample_ends_the_staging(
     cosmos: Path, tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]

@@ -89,6 +89,7 @@ def train(data: Path, folder: Path, *words: str) -> RunFolder:
     return RunFolder.open(folder)
 
 
+@pytest.mark.slow
 def test_a_run_records_and_draws_them_and_trains_the_same(data: Path, tmp_path: Path) -> None:
     words = ("--optim.name", "lars", "--optim.lr", "1", "--optim.weight_decay", "0.001")
     plain = train(data, tmp_path / "plain", *words)

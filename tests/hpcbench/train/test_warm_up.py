@@ -278,6 +278,7 @@ def test_a_compiled_run_is_the_run_that_is_not(cosmos: Path, tmp_path: Path, mon
     assert compiled.to_numpy() == pytest.approx(eager.to_numpy(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_without_made_up_samples_says_so_and_trains(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

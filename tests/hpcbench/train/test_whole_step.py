@@ -163,6 +163,7 @@ def test_a_run_that_captures_its_step_trains_as_one_that_does_not(
         assert ("has the optimizer&#39;s part of it" in RunFolder(tmp_path / name).report.read_text()) is told
 
 
+@pytest.mark.slow
 def test_a_trace_of_whole_steps_has_as_many_as_were_asked_for(
     train: Callable[..., int], tmp_path: Path, device: RecordingDevice
 ) -> None:
@@ -185,6 +186,7 @@ class Gradients(StepObserver):
         self.found.append(all(each.grad is not None for each in self.step.model.parameters()))
 
 
+@pytest.mark.slow
 def test_a_measurement_of_gradients_keeps_the_optimizer_out_of_the_graph(
     train: Callable[..., int], tmp_path: Path, device: RecordingDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:

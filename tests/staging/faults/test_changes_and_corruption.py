@@ -55,6 +55,7 @@ def test_a_source_file_changes_midway(source: Path, tmp_path: Path, change: str)
     assert LAST not in there
 
 
+@pytest.mark.slow
 def test_a_source_file_becomes_unreadable(source: Path, tmp_path: Path) -> None:
     process = midway(source, tmp_path / "out", before=OBEYING)
     (source / LAST).chmod(0)
@@ -63,6 +64,7 @@ def test_a_source_file_becomes_unreadable(source: Path, tmp_path: Path) -> None:
     assert f"{source / LAST}: cannot be read (Permission denied)" in said(error)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("change", slow_except(["truncated"], ["removed", "truncated", "pipe"]))
 def test_a_source_file_changes_midway_on_one_rank_of_several(

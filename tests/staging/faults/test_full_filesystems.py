@@ -80,6 +80,7 @@ def test_a_full_filesystem_is_cleaned(tmp_path: Path, small: Path) -> None:
     assert list((small / "out").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_the_node_whose_filesystem_fills_up_is_named(source: Path, tmp_path: Path, small: Path, mpiexec: str) -> None:
     (tmp_path / "node1").symlink_to(small)

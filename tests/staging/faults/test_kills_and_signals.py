@@ -146,6 +146,7 @@ def test_a_signal_to_one_rank_ends_all(source: Path, tmp_path: Path, mpiexec: st
         expect_copy(node, source)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_signal_to_the_launcher(source: Path, tmp_path: Path, mpiexec: str) -> None:
     process = start(exchange(mpiexec, source, tmp_path), PACE_S=0.05)

@@ -12,6 +12,7 @@ from tests.staging.faults.midway import expect_copy, midway
 from tests.staging.processes import PLAIN, contents, ended, run, said, unfinished
 
 
+@pytest.mark.slow
 def test_two_stagings_into_one_place(source: Path, tmp_path: Path) -> None:
     first = midway(source, tmp_path / "out")
     first.send_signal(signal.SIGSTOP)  # or it would be done first where the machine is busy

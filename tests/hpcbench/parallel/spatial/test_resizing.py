@@ -75,6 +75,7 @@ def test_a_factor_that_leaves_nothing_of_a_sample_is_bad_input() -> None:
         input_sizes(nn.Sequential(nn.Upsample(**arguments)), (2, 7, 3))
 
 
+@pytest.mark.slow
 @TRIES
 @given(st.data(), st.integers(1, 3), splits)
 @example(None, 2, {2: 2}).via("the extent of a factor that leaves the size")

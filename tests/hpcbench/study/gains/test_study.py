@@ -82,6 +82,7 @@ def test_what_helped_is_tried_together_and_the_rest_is_not(folder: StudyFolder) 
     assert len(found.again.runs) == 6
 
 
+@pytest.mark.slow
 def test_ratios_are_of_the_same_repeat_so_that_drift_is_in_none(folder: StudyFolder) -> None:
     study = gains(only=["bf16", "overlap", "overlap-4"])
     make(study, folder, FakeLauncher(machine))
@@ -136,6 +137,7 @@ def test_an_option_that_fails_is_started_once_and_listed_with_its_reason(folder:
     assert len(results(study, folder).options[1].runs) == 6
 
 
+@pytest.mark.slow
 def test_runs_that_diverge_make_an_option_worse(folder: StudyFolder) -> None:
     def diverging(settings: dict[str, str]) -> Run:
         return Run(quality=math.inf, mark="x") if settings["train.precision"] == "16-mixed" else machine(settings)
@@ -147,6 +149,7 @@ def test_runs_that_diverge_make_an_option_worse(folder: StudyFolder) -> None:
     assert (fp16.verdict, fp16.ratio) == ("worse quality", None)
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_all_noise_shows_nothing_and_tries_nothing_together(folder: StudyFolder) -> None:
     def noisy(settings: dict[str, str]) -> Run:
         return Run({"compute": 100 * math.exp(0.5 * noise(settings, "time"))}, mark=settings["train.precision"])
@@ -158,6 +161,7 @@ def test_a_machine_that_is_all_noise_shows_nothing_and_tries_nothing_together(fo
     assert found.together is None
 
 
+@pytest.mark.slow
 def test_a_study_that_was_cut_off_goes_on_and_grows(folder: StudyFolder) -> None:
     study = gains(only=["bf16", "fused"], repeats=2)
     make(study, folder, FakeLauncher(machine))
@@ -182,6 +186,7 @@ def start(folder: StudyFolder, day: int, repeat: int, *options: str) -> None:
         run.write_summary(replace(run.read_summary(), started=at, wall_s=100.0))
 
 
+@pytest.mark.slow
 def test_options_of_another_day_are_not_compared_with_the_baseline(folder: StudyFolder) -> None:
     study = gains(only=["bf16"], repeats=3)
     make(study, folder, FakeLauncher(machine))

@@ -67,6 +67,7 @@ def texts(folder: StudyFolder) -> dict[str, str]:
     return {str(path.relative_to(folder.path)): path.read_text(encoding="utf-8") for path in paths}
 
 
+@pytest.mark.slow
 def test_the_copy_names_no_node(both: tuple[StudyFolder, StudyFolder]) -> None:
     folder, copy = both
     joined = "".join(texts(folder).values())
@@ -119,6 +120,7 @@ def test_simulated_nodes_keep_their_names_and_their_machine_has_none(tmp_path: P
     assert '"submission_platform", "value": "node 0"' in copy.mllog.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_energy_by_accounting_is_kept(tmp_path: Path) -> None:
     folder = make(STUDY, tmp_path / "mine")
     for run in all_runs(STUDY):

@@ -61,6 +61,7 @@ def basis(study: str = "studies/strong") -> str:
     return JOINED if JOINED in text else ALONE if ALONE in text else text
 
 
+@pytest.mark.slow
 def test_a_report_remembers_the_convergence_study_until_it_is_told_to_forget_it(place: Path) -> None:
     assert report() == 0
     assert basis() == ALONE
@@ -76,6 +77,7 @@ def test_a_report_remembers_the_convergence_study_until_it_is_told_to_forget_it(
     assert basis() == ALONE
 
 
+@pytest.mark.slow
 def test_a_pair_that_is_moved_still_works_from_anywhere(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report("--convergence", "studies/batch") == 0
     Path("studies").rename("archive")
@@ -87,6 +89,7 @@ def test_a_pair_that_is_moved_still_works_from_anywhere(place: Path, monkeypatch
         assert basis(study) == JOINED
 
 
+@pytest.mark.slow
 def test_an_absolute_path_stays_where_it_is(place: Path) -> None:
     assert report("--convergence", str(place / "studies" / "batch")) == 0
     Path("studies/strong").rename("alone")
@@ -110,6 +113,7 @@ def test_a_convergence_study_that_is_gone_is_one_line_with_the_way_out(
     assert report() == 0, "what was refused is not remembered"
 
 
+@pytest.mark.slow
 def test_a_copy_finds_the_convergence_study(place: Path) -> None:
     assert report("--convergence", "studies/batch") == 0
     for copy in ("docs/strong", "studies/second"):

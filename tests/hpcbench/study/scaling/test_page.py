@@ -163,6 +163,7 @@ def test_staging_and_trainings_are_found() -> None:
     )
 
 
+@pytest.mark.slow
 def test_simulated_nodes_are_called_so(tmp_path: Path) -> None:
     content = replace(PLAIN, mode="weak", simulated=True, proposal=None, steps=None, warmup_steps=0)
     text = " ".join(write_scaling(content, tmp_path).split())
@@ -173,6 +174,7 @@ def test_simulated_nodes_are_called_so(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("proposal.*"))
 
 
+@pytest.mark.slow
 def test_busy_time_of_accelerators_is_on_the_page_with_the_sizes_that_lack_it(tmp_path: Path) -> None:
     told = [{"device_busy": (0.75,)}, {"device_busy": (0.5,)}, {"device_words": "NVML: not found"}]
     rows = [replace(row, runs=[replace(run, **known) for run in row.runs])

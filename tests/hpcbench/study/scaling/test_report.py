@@ -46,6 +46,7 @@ def reported(study: Scaling, path: Path, extras: Extras) -> list[dict[str, str]]
     return list(csv.DictReader(io.StringIO((path / "proposal.csv").read_text())))
 
 
+@pytest.mark.slow
 def test_variants_of_different_sizes_have_their_own_samples_operations_and_bytes(tmp_path: Path) -> None:
     campaign = Campaign(runs=3, contingency=0.5, min_efficiency=0.9)
     lines = reported(STUDY, tmp_path, Extras(campaign=campaign))

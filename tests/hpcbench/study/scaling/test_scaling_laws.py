@@ -110,6 +110,7 @@ def test_intervals_hold_the_truth_in_95_of_100_studies(fit: Fit, repeats: int, s
         assert 0.9 <= share <= 0.99
 
 
+@pytest.mark.slow
 @LAWS
 def test_sizes_that_differ_by_more_than_repeats_are_the_observations(fit: Fit) -> None:
     rng, hits, seen = np.random.default_rng(12), 0, 0
@@ -143,6 +144,7 @@ def announced(found: list[SpeedFit]) -> float:
     return float(np.mean(["sizes miss the law" in each.note for each in found]))
 
 
+@pytest.mark.slow
 @LAWS
 @pytest.mark.parametrize(
     ("sizes", "repeats", "spread"), slow_except([(4, 3, 0.02)], [(4, 2, 0.02), (4, 3, 0.02), (8, 5, 0.005)])
@@ -193,6 +195,7 @@ def test_level_and_intervals_of_ladders_that_follow_the_law(
         assert 0.925 <= np.mean([low <= truth <= high for (low, high), truth in pairs]) <= 0.98
 
 
+@pytest.mark.slow
 @LAWS
 def test_the_power_is_that_of_simulated_studies(fit: Fit) -> None:
     """Of repeats whose scatter is 3 % to the digit."""

@@ -195,6 +195,7 @@ def test_a_repeat_whose_instance_failed_is_made_again_as_a_whole(cluster: Cluste
     assert len(cluster.notes("submit")) == len(before) + 2, "once"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", ["slurm", "flux"], indirect=True)
 def test_instances_of_a_repeat_are_steps_of_one_job(cluster: Cluster, folder: StudyFolder) -> None:
     cluster.will(MANY, n0002_r2_i002="failed")
@@ -231,6 +232,7 @@ def test_instances_of_a_repeat_are_steps_of_one_job(cluster: Cluster, folder: St
     assert (code, f"{record}: is damaged" in told) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retry", [True, False])
 @pytest.mark.parametrize("cluster", ["pbs", "slurm"], indirect=True)
 def test_a_repeat_that_a_killed_command_has_torn_is_made_again_as_a_whole(

@@ -57,6 +57,7 @@ def test_a_run_is_its_epochs_and_what_comes_before_them() -> None:
     assert (found.nodes, found.global_batch_size, found.extrapolated) == (4, 128, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluations", [1, 4])
 def test_a_training_is_as_long_as_runs_that_end_at_evaluations(evaluations: int) -> None:
     """Runs whose epochs to the target are known, ended at the next evaluation."""

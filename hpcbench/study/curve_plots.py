@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter
@@ -43,8 +45,7 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
                     table["epoch"], table[first.metric], color=color(study, row), linewidth=1,
                     linestyle=line_style(row), alpha=0.8,
                 )  # fmt: skip
-    for spare in list(grid.flat)[len(batches) :]:
-        spare.set_visible(False)
+    hide_spare(grid, len(batches))
     for batch, axes in panels.items():
         axes.set_title(f"batch {batch:,}")
         epoch_axis(axes, [number for run in curves.values() for number in run.epochs["epoch"]], 5)
@@ -88,8 +89,7 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
         tried = sorted({run.multiplier for row in searched for run, _ in row.search})
         axes.xaxis.set_major_locator(FixedLocator(tried))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    for spare in list(grid.flat)[len(labels) :]:
-        spare.set_visible(False)
+    hide_spare(grid, len(labels))
     for axes in grid[:, 0]:
         axes.set_ylabel("epochs to target")
     figure.supxlabel(style.log_label("multiple of the rule's learning rate"), fontsize=9, color=style.MUTED)
@@ -101,6 +101,14 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
         "multiple ringed. Crosses at the top missed the target or diverged."
     )
     return Figure("search", "The search for a learning rate", caption, figure, search_finding(searched))
+
+
+def hide_spare(grid: npt.NDArray[Any], used: int) -> None:
+    """Hide the panels after the first ``used``; those above a hidden one label the ticks of their shared axis."""
+    across = grid.shape[1]
+    for number, axes in enumerate(grid.flat):
+        axes.set_visible(number < used)
+        axes.xaxis.set_tick_params(labelbottom=number + across >= used)
 
 
 def draw_search(axes: Axes, row: Row, color: str, alpha: float) -> None:

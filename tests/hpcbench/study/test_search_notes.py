@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from hpcbench.study.convergence import read_statuses, report
-from hpcbench.study.curve_plots import search
+from hpcbench.study.curve_plots import hide_spare, search
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.rates import Rate
@@ -65,3 +66,14 @@ def test_all_that_a_search_tried_is_shown(study: Study, tmp_path: Path) -> None:
     dots = [value for line in sgd.lines if line.get_marker() == "o" for value in np.asarray(line.get_xdata())]
     assert {0.5, 8} <= set(dots)
     assert len(dots) == 16 + 4, "every run, and a ring for each seed of the chosen rates"
+
+
+@pytest.mark.parametrize(("used", "labelled"), [(6, [2, 3, 4, 5]), (8, [4, 5, 6, 7]), (5, [1, 2, 3, 4])])
+def test_the_lowest_panel_of_each_column_labels_its_axis(used: int, labelled: list[int]) -> None:
+    """``sharex`` labels those of the last row alone, though there the last may be hidden."""
+    grid = Figure().subplots(2, 4, sharex=True)
+    hide_spare(grid, used)
+    panels = list(grid.flat)
+    assert [axes.get_visible() for axes in panels] == [number < used for number in range(8)]
+    with_labels = [number for number in range(used) if panels[number].xaxis.get_tick_params()["labelbottom"]]
+    assert with_labels == labelled

@@ -318,7 +318,6 @@ def test_a_member_of_an_archive_cannot_be_a_book(member: str, tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_file_that_was_changed_is_staged_again_and_not_removed(source: Path, tmp_path: Path) -> None:
     """It has its size, and not its time."""
     destination = tmp_path / "to"

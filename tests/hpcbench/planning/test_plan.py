@@ -259,8 +259,7 @@ def test_cosmoflow_has_the_published_parameters() -> None:
 
 @pytest.mark.slow
 def test_what_fits_and_keeps_the_batch_comes_first() -> None:
-    config = configured(COSMOFLOW, "smoke")
-    plans = plan_meshes(COSMOFLOW, config, Machine(1, 4), global_batch=1)
+    plans = plan_meshes(COSMOFLOW, config := configured(COSMOFLOW, "smoke"), Machine(1, 4), global_batch=1)
     assert [mesh.keeps_batch for mesh in plans.meshes] == [True, True, False, False]
     assert {mesh.shape.words: mesh.global_batch for mesh in plans.meshes[2:]} == {"4 x 1": 4, "2 x 2": 2}
     sizes = sorted(mesh.memory for mesh in plans.meshes)

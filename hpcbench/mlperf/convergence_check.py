@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from statistics import fmean
 from typing import Any, Literal
 
+from hpcbench.mlperf.log_cache import LogCache, Reading
 from hpcbench.mlperf.rulesets import check_ruleset
 from staging.errors import InputError
 
@@ -67,11 +68,16 @@ def has_points(application: str, ruleset: str) -> bool:
     return application in RUNS and (application != "openfold" or ruleset == "3.0.0")
 
 
+def check_has_points(application: str, ruleset: str) -> None:
+    """Raise ``InputError`` if the rules have no reference convergence points for an application."""
+    if not has_points(application, check_ruleset(ruleset)):
+        raise InputError(f"ruleset {ruleset} has no reference convergence points of {application}")
+
+
 @cache
 def checker(application: str, ruleset: str) -> Any:
     """Return the official checker for an application. Raises ``InputError`` if the rules have no points for it."""
-    if not has_points(application, check_ruleset(ruleset)):
-        raise InputError(f"ruleset {ruleset} has no reference convergence points of {application}")
+    check_has_points(application, ruleset)
     from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
 
     return RCP_Checker("hpc", ruleset, application, verbose=False)
@@ -83,17 +89,23 @@ def olympic(values: Sequence[float]) -> float:
 
 
 def check_convergence(
-    application: str, ruleset: str, batch: int, epochs: Sequence[float | None], pruned: bool = True
+    application: str,
+    ruleset: str,
+    batch: int,
+    epochs: Sequence[float | None],
+    pruned: bool = True,
+    log_cache: LogCache | None = None,
 ) -> ConvergenceTest:
     """Test ``epochs`` of an entry's runs (``None`` for a run that did not converge) at the global batch ``batch``.
 
     ``epochs`` are as logged in ``epoch_num``: of OpenFold they are training samples, and so are the means returned.
     ``pruned`` leaves out reference points that converge more slowly than the line between their neighbours, as the
-    package checker does. Raises ``InputError`` for fewer than three runs, or for an application without points.
+    package checker does. The reference is taken from ``log_cache`` if it is there. Raises ``InputError`` for fewer than
+    three runs, or for an application without points.
     """
     import numpy as np
 
-    official = checker(application, ruleset)
+    check_has_points(application, ruleset)
     unit: Literal["epochs", "samples"] = "samples" if application == SAMPLES_AS_EPOCHS else "epochs"
     if len(epochs) < 3:
         raise InputError(f"{len(epochs)} runs are too few for an olympic mean; at least 3")
@@ -101,12 +113,39 @@ def check_convergence(
         return ConvergenceTest(False, "none", None, None, None, 1.0, unit)
     counted = sorted(math.inf if epoch is None else round(epoch, 3) for epoch in epochs)[1:-1]
     mean = float(np.mean(counted))  # adds up as the official checker does, so that equal means compare alike
-    kind, reference = nearest(official, batch, "pruned_rcps" if pruned else "full_rcps")
-    if reference is None:
-        return ConvergenceTest(False, kind, mean, None, None, 1.0, unit)
-    expected, least = float(reference["RCP Mean"]), float(reference["RCP Mean"] / reference["Max Speedup"])
-    factor = max(1.0, expected / mean) if mean > 0 else 1.0
-    return ConvergenceTest(mean >= least, kind, mean, expected, least, factor, unit)
+    reference = reference_at(application, ruleset, batch, "pruned_rcps" if pruned else "full_rcps", log_cache)
+    if reference.epochs is None or reference.least is None:
+        return ConvergenceTest(False, reference.found, mean, None, None, 1.0, unit)
+    factor = max(1.0, reference.epochs / mean) if mean > 0 else 1.0
+    return ConvergenceTest(
+        mean >= reference.least, reference.found, mean, reference.epochs, reference.least, factor, unit
+    )
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The reference convergence point for a batch: its olympic mean, and the least mean that is accepted."""
+
+    found: Found
+    epochs: float | None
+    least: float | None
+
+
+@cache
+def reference_at(
+    application: str, ruleset: str, batch: int, points: str, log_cache: LogCache | None = None
+) -> Reference:
+    """Return the reference of the official checker, which takes a second to import, or that in ``log_cache``."""
+    reading = Reading(("reference", application, ruleset, str(batch), points), ())
+    values = None if log_cache is None else log_cache.get([reading])[0]
+    if isinstance(values, dict) and set(values) == {field.name for field in fields(Reference)}:
+        return Reference(**values)
+    found, point = nearest(checker(application, ruleset), batch, points)
+    epochs, least = (None, None) if point is None else (point["RCP Mean"], point["RCP Mean"] / point["Max Speedup"])
+    reference = Reference(found, None if epochs is None else float(epochs), None if least is None else float(least))
+    if log_cache is not None:
+        log_cache.put([(reading, asdict(reference))])
+    return reference
 
 
 def nearest(official: Any, batch: int, points: str) -> tuple[Found, dict[str, Any] | None]:

@@ -91,7 +91,7 @@ def entries_of(
             if any(LOG.fullmatch(name) and name not in given for name in entry.logs):
                 entry.official = None
                 entry.notes.append(f"official: {len(given)} of {len(entry.logs)} logs of the folder were given")
-        score(entry)
+        score(entry, cache)
         explain(entry)
     return list(made.values())
 
@@ -102,8 +102,8 @@ def number_of(run: RunRecord) -> int:
     return int(digits) if digits else 0
 
 
-def score(entry: Entry) -> None:
-    """Score an entry, and note which rules it breaks."""
+def score(entry: Entry, cache: LogCache | None = None) -> None:
+    """Score an entry, and note which rules it breaks; ``cache`` may hold reference points."""
     read = [run for run in entry.runs if run.start_unix_s is not None] or entry.runs
     alike = {(run.application, run.global_batch_size, run.division) for run in read}
     if len(alike) > 1:
@@ -114,11 +114,11 @@ def score(entry: Entry) -> None:
         check_count(entry, needed)
     check_seeds(entry)
     if entry.first.mode == "throughput":
-        compare_convergence(entry, entry.runs)
+        compare_convergence(entry, entry.runs, cache)
         score_throughput(entry)
     else:
         counting = window(entry, needed)
-        compare_convergence(entry, counting)
+        compare_convergence(entry, counting, cache)
         score_time(entry, counting)
     findings = check_entry(entry.runs, entry.pruned)
     entry.faults += findings.faults
@@ -160,7 +160,7 @@ def check_seeds(entry: Entry) -> None:
         entry.notes.append(f"trajectory: {same} of {len(entry.runs)} runs have the same")
 
 
-def compare_convergence(entry: Entry, counting: Sequence[RunRecord]) -> None:
+def compare_convergence(entry: Entry, counting: Sequence[RunRecord], cache: LogCache | None = None) -> None:
     """Test against the reference convergence points, in the closed division."""
     run, ruleset = entry.first, entry.ruleset
     if ruleset is None or run.application is None or not has_points(run.application, ruleset):
@@ -168,7 +168,8 @@ def compare_convergence(entry: Entry, counting: Sequence[RunRecord]) -> None:
     if run.division != "closed" or run.global_batch_size is None or len(counting) < 3:
         return
     epochs = [epochs_as_logged(run) if run.status == "success" else None for run in counting]
-    entry.convergence = check_convergence(run.application, ruleset, run.global_batch_size, epochs)
+    batch = run.global_batch_size
+    entry.convergence = check_convergence(run.application, ruleset, batch, epochs, log_cache=cache)
     if not entry.convergence.passed:
         entry.faults.append(f"convergence: {entry.convergence.words}")
 

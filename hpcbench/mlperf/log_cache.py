@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 READERS = (
+    "hpcbench.mlperf.convergence_check",
     "hpcbench.mlperf.log_phases",
     "hpcbench.mlperf.official_checker",
     "hpcbench.mlperf.official_log",

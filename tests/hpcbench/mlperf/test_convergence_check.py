@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlperf_logging.rcp_checker.rcp_checker import check_directory
 
-from hpcbench.mlperf.convergence_check import RUNS, check_convergence, checker, has_points
+from hpcbench.mlperf import convergence_check
+from hpcbench.mlperf.convergence_check import RUNS, check_convergence, checker, has_points, reference_at
+from hpcbench.mlperf.log_cache import LogCache, Reading
 from staging.errors import InputError
 
 PUBLISHED = [  # ruleset, application, batch, olympic mean, least accepted, kept by pruning
@@ -101,3 +103,20 @@ def test_the_finding_is_a_sentence() -> None:
 def test_bad_input_is_one_line(application: str, ruleset: str, count: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_convergence(application, ruleset, 128, [9.0] * count)
+
+
+@pytest.mark.parametrize("batch", [128, 200, 4096, 16])
+def test_a_reference_in_the_cache_needs_no_checker(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing the official checker takes longer than reading thousands of logs from the cache."""
+    cache, epochs = LogCache(tmp_path / "logs.sqlite"), [9.0] * 5
+    expected = check_convergence("deepcam", "3.0.0", batch, epochs)
+    assert check_convergence("deepcam", "3.0.0", batch, epochs, log_cache=cache) == expected
+    reference_at.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(convergence_check, "checker", None)
+        assert check_convergence("deepcam", "3.0.0", batch, epochs, log_cache=cache) == expected
+        with pytest.raises(TypeError, match="NoneType"):
+            check_convergence("deepcam", "3.0.0", batch + 1, epochs, log_cache=cache)
+    cache.put([(Reading(("reference", "deepcam", "3.0.0", str(batch), "pruned_rcps"), ()), {"found": "point"})])
+    reference_at.cache_clear()
+    assert check_convergence("deepcam", "3.0.0", batch, epochs, log_cache=cache) == expected

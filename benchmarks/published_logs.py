@@ -2,8 +2,8 @@
 
 ``python benchmarks/published_logs.py`` writes ``benchmarks/results/published_logs.json``. As many logs as
 MLPerf HPC has published are made from those of the tests, each with its own seed and clock, in the trees of two rounds.
-``results`` reads and scores; ``analyze`` reads, and draws every plot of the entries, of which these rounds have several
-times as many as the published ones. Each has its own cache, so that at first neither finds what the other has read.
+``results`` reads and scores; ``analyze`` reads, and draws every plot of the entries, of which these rounds have about
+as many as the published ones. Each has its own cache, so that at first neither finds what the other has read.
 Each command is a process of its own, timed from the start of Python. The peer is Python's ``json`` on every line of the
 logs in one process, the least that reading takes if no line is skipped.
 """

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if made_before is not None:
         page, text = made_before.write(args.out), made_before.printed
     else:
-        records = read(locations, args.published, not args.no_cache)
+        records = read(locations, not args.no_cache)
         page, text = make(args, records, machine)
         if cache is not None and key is not None and all(record.start_unix_s is not None for record in records):
             cache.put(key, args.out, text)
@@ -92,14 +92,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def make(args: argparse.Namespace, records: list[RunRecord], machine: Machine | None) -> tuple[Path, str]:
-    """Analyze runs and write the analysis; return its page and what to print."""
+    """Analyze runs, and the shipped ones if asked, and write the analysis; return its page and what to print."""
     from hpcbench.analysis.analysis import Question, analyze
     from hpcbench.analysis.write_analysis import write_analysis
     from hpcbench.batch.machine import known_machines
     from hpcbench.batch.site import machine_folders
+    from hpcbench.mlperf.published import published_runs
 
     question = Question(args.base, args.against, args.application, machine)
-    analysis = analyze(records, known_machines(machine_folders()), question)
+    shipped = published_runs() if args.published else []
+    analysis = analyze([*records, *shipped], known_machines(machine_folders()), question)
     return write_analysis(analysis, args.out), printed(analysis)
 
 
@@ -118,16 +120,14 @@ def find(paths: list[Path]) -> list[LogLocation]:
     return find_runs([path for path in paths if not is_of_a_report(path)] or paths) if paths else []
 
 
-def read(locations: Sequence[LogLocation], published: bool, cached: bool) -> list[RunRecord]:
-    """Read the records of runs, and add the shipped ones if ``published``."""
+def read(locations: Sequence[LogLocation], cached: bool) -> list[RunRecord]:
+    """Read the records of runs."""
     from hpcbench.mlperf.log_cache import LogCache, cache_file
-    from hpcbench.mlperf.published import published_runs
     from hpcbench.mlperf.read_runs import read_runs
 
     cache = LogCache(cache_file()) if cached else None
     cores = len(os.sched_getaffinity(0))
-    records = read_runs(locations, processes=cores, cache=cache, quiet=False) if locations else []
-    return [*records, *published_runs()] if published else records
+    return read_runs(locations, processes=cores, cache=cache, quiet=False) if locations else []
 
 
 def printed(analysis: Analysis) -> str:

@@ -74,6 +74,20 @@ def test_the_same_question_gets_a_copy(rounds, tmp_path, monkeypatch, capsys):
     assert len(files_of(tmp_path / "again")) > 10
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["--published"], ["--published", "--application", "deepcam", "--base", "selene v1.0"],
+     ["{rounds}", "--published", "--machine", "perlmutter-gpu"]],
+    ids=["all", "of one application", "beside logs"],
+)  # fmt: skip
+def test_the_shipped_records_are_not_analyzed_twice(words, rounds, tmp_path, made):
+    for name in ("first", "again"):
+        line = [word.format(rounds=rounds) for word in words]
+        assert main(["analyze", *line, "--out", str(tmp_path / name)]) == 0
+    assert made == ["first"]
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "first")
+
+
 def test_another_question_is_answered_anew(rounds, tmp_path, made, monkeypatch):
     questions = [
         [str(rounds)], [str(rounds), "--base", "box"], [str(rounds), "--against", "box"], [str(rounds), "--published"],

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import hpcbench
@@ -101,31 +101,36 @@ def analyses_folder() -> Path:
 
 
 def analysis_key(locations: Sequence[LogLocation], asked: object, machine_folders: Sequence[Path]) -> str | None:
-    """Return a hash of all that an analysis depends on; ``None`` where files may change unseen.
+    """Return a hash of all that an analysis depends on; ``None`` where that may change unseen.
 
-    That is so for run folders, which are always read, and for a file that changed just now or is gone. ``asked`` is
-    what the command was asked, as JSON values.
+    It may where there are run folders, which are always read; where a file changed just now or is gone; and where
+    there is no file to look at, as of a program in an archive. ``asked`` is what the command was asked, as JSON values.
     """
     if any(location.origin == "own" for location in locations):
         return None
     machines = [Reading(("machine", str(path)), (path,)) for path in yaml_files(machine_folders).values()]
     readings = [*map(reading_of, locations), *machines]
     stamps = [reading.stamp() for reading in readings]
-    if None in stamps:
+    code = version_of_code()
+    if code is None or None in stamps:
         return None
     paths = [str(location.path) for location in locations]
-    told = [asked, paths, [reading.key for reading in readings], stamps, version_of_code()]
+    told = [asked, paths, [reading.key for reading in readings], stamps, code]
     return sha256(json.dumps(told, default=str).encode()).hexdigest()
 
 
-def version_of_code() -> str:
-    """Return a hash that changes with the installed code, its templates and data, and the libraries that draw."""
-    digest = sha256(json.dumps([version(name) for name in LIBRARIES]).encode())
+def version_of_code() -> str | None:
+    """Return a hash that changes with the installed code, its templates and data, and the libraries that draw.
+
+    ``None`` if these cannot be looked at.
+    """
+    files: list[Path] = []
     for package in (hpcbench, staging):
         for folder, folders, names in os.walk(Path(package.__path__[0])):
             folders[:] = sorted(set(folders) - {"__pycache__"})
-            for name in sorted(names):
-                path = Path(folder) / name
-                status = path.stat()
-                digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
-    return digest.hexdigest()
+            files += (Path(folder) / name for name in sorted(names))
+    with suppress(OSError, PackageNotFoundError):
+        versions = [version(name) for name in LIBRARIES]
+        stamps = [(str(path), (status := path.stat()).st_size, status.st_mtime_ns) for path in files]
+        return sha256(json.dumps([versions, stamps]).encode()).hexdigest() if files else None
+    return None

@@ -145,15 +145,29 @@ def test_what_may_change_unseen_is_not_cached(rounds, tmp_path, made):
 def test_another_version_of_the_code_asks_anew(rounds, tmp_path, made, monkeypatch):
     import hpcbench.analysis.analysis_cache as module
 
-    monkeypatch.setattr(module, "version_of_code", lambda: version_of_code() + "+1")
-    assert main(["analyze", str(rounds), "--out", str(tmp_path / "new")]) == 0
-    monkeypatch.undo()
+    for number, code in enumerate(["one", "one", "another", None, None]):
+        monkeypatch.setattr(module, "version_of_code", lambda code=code: code)
+        assert main(["analyze", str(rounds), "--out", str(tmp_path / f"out{number}")]) == 0
+    assert made == ["out0", "out2", "out3", "out4"], "what cannot be looked at may have changed"
+
+
+def test_the_version_of_the_code_is_that_of_its_files(tmp_path, monkeypatch):
+    import hpcbench.analysis.analysis_cache as module
+
     package = tmp_path / "package"
     package.mkdir()
     monkeypatch.setattr(module.hpcbench, "__path__", [str(package)])
     before = version_of_code()
     (package / "page.html").write_text("changed")
-    assert version_of_code() != before
+    assert version_of_code() not in (before, None)
+    (package / os.fsdecode(b"dangling-\xff")).symlink_to("nowhere")
+    assert version_of_code() is None
+    for name in ("hpcbench", "staging"):
+        monkeypatch.setattr(getattr(module, name), "__path__", [str(tmp_path / "archive.zip" / name)])
+    assert version_of_code() is None
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "LIBRARIES", ("matplotlib", "a-library-that-is-not-installed"))
+    assert version_of_code() is None
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.6, 0.9])

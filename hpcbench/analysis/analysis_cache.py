@@ -1,4 +1,4 @@
-"""Caches analyses in the user's cache folder: the same question about the same logs is answered by a copy.
+"""Caches analyses in the user's cache folder: the same command on the same logs copies its earlier result.
 
 A cached analysis is valid as long as the logs, the system descriptions and the machine files have the same sizes and
 modification times, and the code is the same. The cache may be removed at any time. If it cannot be written or read,
@@ -115,8 +115,8 @@ def analysis_key(locations: Sequence[LogLocation], asked: object, machine_folder
     if code is None or None in stamps:
         return None
     paths = [str(location.path) for location in locations]
-    told = [asked, paths, [reading.key for reading in readings], stamps, code]
-    return sha256(json.dumps(told, default=str).encode()).hexdigest()
+    inputs = [asked, paths, [reading.key for reading in readings], stamps, code]
+    return sha256(json.dumps(inputs, default=str).encode()).hexdigest()
 
 
 def version_of_code() -> str | None:

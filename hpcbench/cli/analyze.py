@@ -37,9 +37,9 @@ Single logs and run folders are entries of no round. `hpcbench sites --machines`
 machines. Report pages among the paths are left out.
 
 The folder of `--out` gets analysis.html, the plots as PNG and SVG in figures, and all numbers
-as CSV in tables. Logs that were read, and analyses of logs that were written, are cached in
-$XDG_CACHE_HOME/hpcbench, else in ~/.cache/hpcbench: asked again, nothing is read or drawn.
-`--no-cache` does all anew. Exit code 0: done. 2: bad input.
+as CSV in tables. Parsed logs and finished analyses are cached in $XDG_CACHE_HOME/hpcbench, else
+in ~/.cache/hpcbench; the same command on the same logs copies its earlier result.
+Exit code 0: done. 2: bad input.
 """
 MOST_LINES = 12
 
@@ -56,9 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--machine", metavar="NAME", help="machine of your own runs: hpcbench sites --machines, or a file"
     )
-    parser.add_argument(
-        "--no-cache", action="store_true", help="read every log and draw every plot again, and cache nothing"
-    )
+    parser.add_argument("--no-cache", action="store_true", help="read every log, draw every plot, and cache nothing")
     parser.add_argument(
         "--out", type=Path, default=Path("analysis"), metavar="FOLDER", help="a new folder (default: analysis)"
     )

@@ -45,7 +45,7 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
                     table["epoch"], table[first.metric], color=color(study, row), linewidth=1,
                     linestyle=line_style(row), alpha=0.8,
                 )  # fmt: skip
-    hide_spare(grid, len(batches))
+    hide_unused(grid, len(batches))
     for batch, axes in panels.items():
         axes.set_title(f"batch {batch:,}")
         epoch_axis(axes, [number for run in curves.values() for number in run.epochs["epoch"]], 5)
@@ -89,7 +89,7 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
         tried = sorted({run.multiplier for row in searched for run, _ in row.search})
         axes.xaxis.set_major_locator(FixedLocator(tried))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    hide_spare(grid, len(labels))
+    hide_unused(grid, len(labels))
     for axes in grid[:, 0]:
         axes.set_ylabel("epochs to target")
     figure.supxlabel(style.log_label("multiple of the rule's learning rate"), fontsize=9, color=style.MUTED)
@@ -103,7 +103,7 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
     return Figure("search", "The search for a learning rate", caption, figure, search_finding(searched))
 
 
-def hide_spare(grid: npt.NDArray[Any], used: int) -> None:
+def hide_unused(grid: npt.NDArray[Any], used: int) -> None:
     """Hide the panels after the first ``used``; those above a hidden one label the ticks of their shared axis."""
     across = grid.shape[1]
     for number, axes in enumerate(grid.flat):

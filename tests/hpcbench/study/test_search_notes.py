@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from hpcbench.study.convergence import read_statuses, report
-from hpcbench.study.curve_plots import hide_spare, search
+from hpcbench.study.curve_plots import hide_unused, search
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.rates import Rate
@@ -72,7 +72,7 @@ def test_all_that_a_search_tried_is_shown(study: Study, tmp_path: Path) -> None:
 def test_the_lowest_panel_of_each_column_labels_its_axis(used: int, labelled: list[int]) -> None:
     """``sharex`` labels those of the last row alone, though there the last may be hidden."""
     grid = Figure().subplots(2, 4, sharex=True)
-    hide_spare(grid, used)
+    hide_unused(grid, used)
     panels = list(grid.flat)
     assert [axes.get_visible() for axes in panels] == [number < used for number in range(8)]
     with_labels = [number for number in range(used) if panels[number].xaxis.get_tick_params()["labelbottom"]]

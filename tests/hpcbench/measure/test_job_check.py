@@ -128,7 +128,7 @@ def test_two_ranks_look_and_one_tells(mpiexec: str, tmp_path: Path) -> None:
     assert done.stdout.count("the job is as asked: 2 ranks on 1 node, each with 1 core, at least") == 1
     done = subprocess.run([*command, "--cores", "100000"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.count("cores instead of 100000, and 1 more ranks too few") == 1
+    assert done.stderr.count("cores instead of 100000, and 1 more rank too few") == 1
 
 
 @pytest.mark.slow

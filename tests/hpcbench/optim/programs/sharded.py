@@ -50,7 +50,7 @@ def difference(name: str, mesh: DeviceMesh) -> dict[str, float]:
     plain = make_model()
     sharded = copy.deepcopy(plain)
     fully_shard(sharded, mesh=mesh)
-    rate = 10.0 if name == "lars" else 0.05
+    rate = 10.0 if name in ("lars", "larc") else 0.05  # far above the rate of a layer, else larc follows it
     options = {} if OPTIMIZERS[name].options["max_grad_norm"] else {"max_grad_norm": 0.3}
     config = OptimConfig(name=name, lr=rate, weight_decay=0.1, **options)
     optimizers = []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 
 from hpcbench.results.mllog_reader import Event
 
 LONGEST_S = 400 * 86_400.0
 MOST_STEPS = 2**53
+_time_ms = attrgetter("time_ms")
 
 
 @dataclass
@@ -66,6 +69,7 @@ def phases_of(events: Sequence[Event]) -> LogPhases:
     evaluated = _cut(_intervals(events, "eval_start", "eval_stop", phases), start, stop)
     phases.evaluations_s = [(end - begin) / 1e3 for begin, end in evaluated]
     numbered = [event for event in events if event.key.startswith("eval_") or event.key == "epoch_stop"]
+    numbered.sort(key=_time_ms)
     for begin, end in _cut(_epochs(events, stop), start, stop):
         near = [evaluation for evaluation in evaluated if evaluation[1] > begin and evaluation[0] < end]
         inside = [evaluation for evaluation in near if begin <= evaluation[0]]
@@ -114,8 +118,12 @@ def _epochs(events: Sequence[Event], stop: float) -> list[Interval]:
 
 
 def _trains_after(events: Sequence[Event], evaluated: Interval, end: float) -> bool:
-    """Whether steps of the epoch follow an evaluation: by the step numbers, or for it is of a fraction of the epoch."""
-    later = [event for event in events if evaluated[0] <= event.time_ms <= end]
+    """Whether steps of the epoch follow an evaluation: by the step numbers, or for it is of a fraction of the epoch.
+
+    ``events`` are sorted by time.
+    """
+    first, last = bisect_left(events, evaluated[0], key=_time_ms), bisect_right(events, end, key=_time_ms)
+    later = events[first:last]
     evaluations = [event for event in later if event.key != "epoch_stop"]
     stops = [event for event in later if event.key == "epoch_stop" and event.time_ms >= evaluated[1]]
     within = any(event.epoch is not None and event.epoch % 1 for event in evaluations)

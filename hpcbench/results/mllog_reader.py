@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from staging.errors import DataError
 from staging.formats.regular import read_text
 
 MARK = ":::MLLOG "
+DECODE = json.JSONDecoder().decode
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One line of an official log."""
 
     time_ms: float
@@ -43,15 +42,14 @@ def read_events(path: str | Path, wanted: Callable[[str], bool] | None = None) -
         text = read_text(Path(path), encoding="latin-1")
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "give a run folder or a log file") from error
-    lines = text.split("\n")
-    return parse_events(lines if wanted is None else (line if wanted(line) else "" for line in lines))
+    return parse_events(text.split("\n"), wanted)
 
 
-def parse_events(lines: Iterable[str]) -> tuple[list[Event], list[str]]:
+def parse_events(lines: Iterable[str], wanted: Callable[[str], bool] | None = None) -> tuple[list[Event], list[str]]:
     """As ``read_events``, from lines. What a line holds before its last ``:::MLLOG``, such as a rank, is skipped."""
     events, problems = [], []
     for number, line in enumerate(lines, 1):
-        if MARK not in line:
+        if MARK not in line or (wanted is not None and not wanted(line)):
             continue
         try:
             events.append(_event(line.rpartition(MARK)[2], number))
@@ -61,7 +59,7 @@ def parse_events(lines: Iterable[str]) -> tuple[list[Event], list[str]]:
 
 
 def _event(text: str, number: int) -> Event:
-    entry = json.loads(text)
+    entry = DECODE(text)
     metadata = entry["metadata"]
     return Event(
         time_ms=float(entry["time_ms"]),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.mlperf.step_lines import is_of_the_run
+from hpcbench.results.mllog_reader import MARK
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 SOURCES = {"cosmoflow": LOGS / "v1.0-nvidia-cosmoflow.txt", "deepcam": LOGS / "v1.0-nvidia-deepcam.txt"}
@@ -21,8 +22,9 @@ Entries = list[dict[str, Any]]
 
 def entries_of(benchmark: str) -> Entries:
     """The lines of a published log that tell of the run as a whole."""
-    lines = [line for line in SOURCES[benchmark].read_text("latin-1").splitlines() if is_of_the_run(line)]
-    return [json.loads(line.rpartition(":::MLLOG ")[2]) for line in lines]
+    text = SOURCES[benchmark].read_text("latin-1")
+    lines = [line for line in text.splitlines() if MARK in line and is_of_the_run(line)]
+    return [json.loads(line.rpartition(MARK)[2]) for line in lines]
 
 
 def run_of(benchmark: str, number: int, rng: random.Random, nodes: int | None = None) -> Entries:
@@ -52,7 +54,7 @@ def read(path: Path) -> Entries:
     found = []
     for line in path.read_text().splitlines():
         try:
-            found.append(json.loads(line.rpartition(":::MLLOG ")[2]))
+            found.append(json.loads(line.rpartition(MARK)[2]))
         except ValueError:
             continue
     return found

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from apps.cosmoflow.config import PARAMETERS, Config
+from hpcbench.parallel.spatial.pooling import average_pool
 from hpcbench.train.dropout import SampleDropout
 
 SLOPE = 0.3
@@ -32,8 +33,10 @@ class MeanPool3d(nn.AvgPool3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels, d, h, w) to (batch, channels, d/2, h/2, w/2)."""
-        if x.device.type != "cpu" or not x.is_contiguous(memory_format=torch.channels_last_3d):
+        if x.device.type != "cpu":
             return super().forward(x)
+        if not x.is_contiguous(memory_format=torch.channels_last_3d):
+            return average_pool(x, (2,) * 3, (2,) * 3, (0,) * 3)
         batch, channels, depth, height, width = x.shape
         x = x.permute(0, 2, 3, 4, 1).view(batch, depth // 2, 2, height * width * channels).sum(2)
         x = x.view(batch, depth // 2, height // 2, 2, width * channels).sum(3)

@@ -28,6 +28,17 @@ AVERAGE_POOLS: dict[int, Callable[..., Tensor]] = {
     4: functional.avg_pool2d,
     5: functional.avg_pool3d,
 }
+REDUCED = (torch.bfloat16, torch.float16)
+
+
+def average_pool(x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> Tensor:
+    """Average pooling in as many dimensions as ``x`` (batch, channels, ...) has.
+
+    On a CPU torch cannot pool cubes of 16-bit numbers; these are then averaged in float32, and rounded.
+    """
+    if x.dim() == 5 and x.device.type == "cpu" and x.dtype in REDUCED:
+        return functional.avg_pool3d(x.float(), kernel, stride, padding).to(x.dtype)
+    return AVERAGE_POOLS[x.dim()](x, kernel, stride, padding)
 
 
 class Widen(torch.autograd.Function):
@@ -88,7 +99,7 @@ class SplitPool(nn.Module):
         padding = tuple(0 if dim in self.axes else pad for dim, pad in enumerate(self.padding, 2))
         if not self.average:
             return MAX_POOLS[x.dim()](x, self.kernel, self.stride, padding, self.dilation)
-        y = AVERAGE_POOLS[x.dim()](x, self.kernel, self.stride, padding)
+        y = average_pool(x, self.kernel, self.stride, padding)
         return y if self.all_count else y * self.correction(y)
 
     def correction(self, y: Tensor) -> Tensor:

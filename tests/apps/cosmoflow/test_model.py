@@ -98,6 +98,22 @@ def test_the_mean_of_a_block_is_that_of_torch_and_keeps_the_layout(layout: torch
     torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
+def test_means_of_16_bit_activations(dtype: torch.dtype, layout: torch.memory_format) -> None:
+    """Torch's own average pooling refuses cubes of them on a CPU, in either layout."""
+    block = Block(4, 8, kernel_size=3, pooling="mean")
+    x = torch.randn(2, 4, 8, 8, 8).contiguous(memory_format=layout).requires_grad_()
+    expected = block(x)
+    (gradient,) = torch.autograd.grad(expected.square().sum(), x)
+    with torch.autocast("cpu", dtype):
+        result = block(x)
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.float(), expected, rtol=0.02, atol=0.02)
+    (half,) = torch.autograd.grad(result.float().square().sum(), x)
+    torch.testing.assert_close(half, gradient, rtol=0.05, atol=0.05)
+
+
 def test_a_block_takes_the_mean_of_what_is_activated() -> None:
     """In the published order: convolution, activation, pooling. A mean, unlike a maximum, tells the orders apart."""
     block = Block(4, 8, kernel_size=3, pooling="mean").double()

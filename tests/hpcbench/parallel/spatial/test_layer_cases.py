@@ -90,6 +90,27 @@ def test_layers_in_float32_and_channels_last(layer: str, ranks: dict[int, int]) 
     assert_split_is_whole(make, (4, 9, 8, 6), ranks, tolerance=1e-4, dtype=torch.float32, layout=torch.channels_last_3d)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_split_means_of_16_bit_cubes(dtype: torch.dtype) -> None:
+    """Torch's own average pooling refuses these on a CPU."""
+    inputs = torch.randn(2, 3, 8, 6, 4).to(dtype)
+    expected = nn.AvgPool3d(2)(inputs.float()).to(dtype)
+
+    def work(axes: dict[int, ThreadAxis]) -> tuple[Tensor, Tensor]:
+        model = nn.Sequential(nn.AvgPool3d(2))
+        split_layers(model, (3, 8, 6, 4), axes)
+        part = own_part(inputs, axes).requires_grad_()
+        output = model(part)
+        output.sum().backward()
+        assert part.grad is not None
+        return output, part.grad
+
+    results = on_ranks({2: 2}, work)
+    assert torch.equal(torch.cat([output for output, _ in results], dim=2), expected)
+    for _, gradient in results:
+        assert torch.equal(gradient, torch.full_like(gradient, 0.125))
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_layouts_stay_and_halos_are_as_wide_as_activations(layout: torch.memory_format) -> None:
     """Under autocast what travels is bfloat16, and the result that of the whole layer."""

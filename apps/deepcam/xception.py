@@ -28,8 +28,9 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Main path plus shortcut, without an activation."""
         result: Tensor = self.main(x)
+        shortcut = x if self.shortcut is None else self.shortcut(x)  # not within the call: torch.compile would warn
         # In place: neither a convolution nor a normalization needs its output again in the backward pass.
-        return result.add_(x if self.shortcut is None else self.shortcut(x))
+        return result.add_(shortcut)
 
 
 def activation() -> nn.Module:

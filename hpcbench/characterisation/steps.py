@@ -25,6 +25,7 @@ from hpcbench.measure.communication import Communication
 from hpcbench.measure.memory import peak_memory_bytes, reset_peak_memory
 from hpcbench.measure.phases import Phases
 from hpcbench.measure.shared_clock import SharedClock
+from hpcbench.parallel.compiled import compiled
 from hpcbench.parallel.exposed import UNRECORDED
 from hpcbench.parallel.gradients import GradientReducer, broadcast_state
 from hpcbench.parallel.group import Group, Work
@@ -188,7 +189,7 @@ def assembled(
     if inputs.is_floating_point():
         inputs = inputs.to(ranks.precision.dtype)
     set_sample_keys(model, sample_keys(0, 0, torch.arange(config.train.local_batch_size)))
-    called: Any = torch.compile(model, dynamic=False) if config.train.compile else model
+    called: Any = compiled(model) if config.train.compile else model
     part = inputs if mesh is None else own_part(inputs, mesh.axes)
     return Step(config, ranks, called, reducer, optimizer, task, (part, target), phases)
 

@@ -32,9 +32,18 @@ class _Checkpointed:
         """Run the module's own forward pass."""
         if not torch.is_grad_enabled():
             return self.forward(*inputs)
+        if torch.compiler.is_compiling():  # which cannot trace contexts
+            return checkpoint(self.traced, *inputs, use_reentrant=False, preserve_rng_state=False)
         return checkpoint(
             self.forward, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=self.contexts
         )
+
+    def traced(self, *inputs: Any) -> Any:
+        """The forward pass for the compiler, which updates statistics once; or, where it gives up, its eager form."""
+        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1:  # not within a backward pass
+            return self.forward(*inputs)
+        with _same_statistics(self.module):
+            return self.forward(*inputs)
 
     def contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Contexts around the first pass and around the second."""

@@ -11,6 +11,7 @@ from hpcbench.data.loader import Loader
 from hpcbench.optim.clip import clip_gradients
 from hpcbench.optim.registry import clipping_outside, set_learning_rate
 from hpcbench.parallel.batchnorm import RankStatistics
+from hpcbench.parallel.compiled import compiled
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.sharded import ShardedGradients
 from hpcbench.parallel.spatial.layers import own_part
@@ -52,7 +53,7 @@ class TrainingStep:
         self.max_grad_norm = clipping_outside(run.config.optim)
         # If so, a pass is due even if this rank has no samples for it.
         self.waits_in_pass = run.data_ranks.processes > 1 or parallel.shard_states
-        self.callable_model: Any = torch.compile(model, dynamic=False) if train.compile else model
+        self.callable_model: Any = compiled(model) if train.compile else model
         self.whole_step: WholeStep | None = None
         """The step as one graph, if it is captured whole: ``accumulate`` keeps its batch, and ``update`` runs it."""
         self.graph: GraphedStep | None = None

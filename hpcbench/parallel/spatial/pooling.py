@@ -31,7 +31,7 @@ AVERAGE_POOLS: dict[int, Callable[..., Tensor]] = {
 REDUCED = (torch.bfloat16, torch.float16)
 
 
-def average_pool(x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> Tensor:
+def average_pool(x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]) -> Tensor:
     """Average pooling in as many dimensions as ``x`` (batch, channels, ...) has.
 
     On a CPU torch cannot pool cubes of 16-bit numbers; these are then averaged in float32, and rounded.

@@ -97,8 +97,8 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
                for batch in batches]  # fmt: skip
     figure.legend(handles=handles, loc="outside upper left", ncols=6)
     caption = (
-        "One dot for each run that reached the target, darker for larger batches, dashed for further seeds, the chosen "
-        "multiple ringed. Crosses at the top missed the target or diverged."
+        "One dot for each run that reached the target, darker for larger batches, dashed for further seeds. Crosses at "
+        "the top missed the target or diverged. Rings mark the chosen multiples."
     )
     return Figure("search", "The search for a learning rate", caption, figure, search_finding(searched))
 
@@ -118,8 +118,9 @@ def draw_search(axes: Axes, row: Row, color: str, alpha: float) -> None:
         if state.status == "reached" and state.summary is not None:
             reached.setdefault(run.seed, {})[run.multiplier] = float(state.summary.epochs_to_target or 0)
         elif state.final:
-            axes.plot(run.multiplier, 1.0, "x", color=color, alpha=alpha, markersize=6, clip_on=False,
-                      transform=axes.get_xaxis_transform())  # fmt: skip
+            for mark, size in (("x", 6), ("o", 9))[: 2 if run.multiplier == row.choice.multiplier else 1]:
+                axes.plot(run.multiplier, 1.0, mark, color=color, alpha=alpha, markersize=size, clip_on=False,
+                          markerfacecolor="none", transform=axes.get_xaxis_transform())  # fmt: skip
     for number, seed in enumerate(sorted(reached)):
         epochs, dash = reached[seed], SEED_DASHES[min(number, len(SEED_DASHES) - 1)]
         axes.plot(*zip(*epochs.items(), strict=True), "o", linestyle=dash, color=color, alpha=alpha, markersize=4,

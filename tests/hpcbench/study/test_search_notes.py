@@ -68,6 +68,21 @@ def test_all_that_a_search_tried_is_shown(study: Study, tmp_path: Path) -> None:
     assert len(dots) == 16 + 4, "every run, and a ring for each seed of the chosen rates"
 
 
+def test_a_rate_that_was_chosen_among_misses_is_ringed(study: Study, tmp_path: Path) -> None:
+    searching = replace(study, batch_sizes=(8,), optimizers=("sgd",), lr_search=(0.5, 1.0, 2.0), lr_search_widen=0)
+    folder = StudyFolder(tmp_path / "study")
+    with held(folder):
+        folder.write(searching.as_dict())
+        make(searching, folder, FakeLauncher(lambda _: 99))
+    drawn = search(searching, read_rows(searching, read_statuses(searching, folder)))
+    assert drawn is not None
+    lines = drawn.figure.axes[0].lines
+    places = {mark: [float(np.asarray(line.get_xdata())[0]) for line in lines if line.get_marker() == mark]
+              for mark in ("x", "o")}  # fmt: skip
+    assert sorted(places["x"]) == [0.5, 1, 2]
+    assert places["o"] == [1]
+
+
 @pytest.mark.parametrize(("used", "labelled"), [(6, [2, 3, 4, 5]), (8, [4, 5, 6, 7]), (5, [1, 2, 3, 4])])
 def test_the_lowest_panel_of_each_column_labels_its_axis(used: int, labelled: list[int]) -> None:
     """``sharex`` labels those of the last row alone, though there the last may be hidden."""

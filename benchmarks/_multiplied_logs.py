@@ -37,7 +37,7 @@ KINDS = (
 )
 """An organization has one of each: 140 logs. Of the 1,806 published ones of both applications, 325 are in 42 entries
 of time to train, 8 in each, and 1,481 in 12 of throughput, 123 in each; all 3,792 have 341 MB. Here it is 7 in each,
-60 in each, and 353 MB.
+60 in each, and 354 MB.
 """
 
 

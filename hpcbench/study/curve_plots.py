@@ -118,7 +118,8 @@ def draw_search(axes: Axes, row: Row, color: str, alpha: float) -> None:
         if state.status == "reached" and state.summary is not None:
             reached.setdefault(run.seed, {})[run.multiplier] = float(state.summary.epochs_to_target or 0)
         elif state.final:
-            for mark, size in (("x", 6), ("o", 9))[: 2 if run.multiplier == row.choice.multiplier else 1]:
+            ring = [("o", 9)] if run.multiplier == row.choice.multiplier else []
+            for mark, size in [("x", 6), *ring]:
                 axes.plot(run.multiplier, 1.0, mark, color=color, alpha=alpha, markersize=size, clip_on=False,
                           markerfacecolor="none", transform=axes.get_xaxis_transform())  # fmt: skip
     for number, seed in enumerate(sorted(reached)):

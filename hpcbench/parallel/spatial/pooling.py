@@ -28,7 +28,7 @@ AVERAGE_POOLS: dict[int, Callable[..., Tensor]] = {
     4: functional.avg_pool2d,
     5: functional.avg_pool3d,
 }
-REDUCED = (torch.bfloat16, torch.float16)
+SIXTEEN_BIT = (torch.bfloat16, torch.float16)
 
 
 def average_pool(x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]) -> Tensor:
@@ -36,7 +36,7 @@ def average_pool(x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], pa
 
     On a CPU torch cannot pool cubes of 16-bit numbers; these are then averaged in float32, and rounded.
     """
-    if x.dim() == 5 and x.device.type == "cpu" and x.dtype in REDUCED:
+    if x.dim() == 5 and x.device.type == "cpu" and x.dtype in SIXTEEN_BIT:
         return functional.avg_pool3d(x.float(), kernel, stride, padding).to(x.dtype)
     return AVERAGE_POOLS[x.dim()](x, kernel, stride, padding)
 

@@ -188,15 +188,25 @@ def test_nothing_is_compiled_while_the_clock_runs(
 
 
 @pytest.mark.slow
-def test_nothing_is_compiled_for_ranks_that_share_samples_while_the_clock_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("--parallel.spatial", "2"), ("--parallel.spatial", "2", "--parallel.activation_checkpointing", "true"),
+        ("--train.batchnorm_group_size", "2", "--train.local_batch_size", "1"),
+    ],
+    ids=["split", "split and recomputed", "batch-norm group"],
+)  # fmt: skip
+def test_nothing_is_compiled_for_ranks_that_exchange_messages_while_the_clock_runs(
+    settings: tuple[str, ...], tmp_path: Path
+) -> None:
     """Nor where messages are recorded in steps and not in evaluations, and readers read parts of samples."""
     data, few = tmp_path / "data", ("--simulate.train_samples", "3", "--simulate.validation_samples", "2")
     assert main(["data", "simulate", "deepcam", "--preset", "smoke", "--out", str(data), "--processes", "1", *few]) == 0
     words = [
         "train", "deepcam", "--preset", "smoke", "--data.root", str(data), "--run-dir", str(tmp_path / "run"),
-        "--model.width_factor", "0.125", "--parallel.threads", "1", "--parallel.spatial", "2", "--train.compile",
-        "true", "--train.local_batch_size", "2", "--train.max_epochs", "1", "--train.target", "null",
-        "--train.baselines", "false", "--train.page", "false",
+        "--model.width_factor", "0.125", "--parallel.threads", "1", "--train.compile", "true",
+        "--train.local_batch_size", "2", "--train.max_epochs", "1", "--train.target", "null",
+        "--train.baselines", "false", "--train.page", "false", *settings,
     ]  # fmt: skip
     ranks = RankProcesses(2, [words], ("tests.hpcbench.train.compiled_frames:note_frames", [str(tmp_path)]))
     said, _ = ranks.communicate()

@@ -69,6 +69,7 @@ def named(labels: Sequence[str]) -> str:
 
 def missed_finding(rows: Sequence[Row]) -> str:
     """At which batch sizes no run reaches the target, of all series or of the only one that fails somewhere."""
+    rows = [row for row in rows if not row.nothing_to_borrow]
     nowhere = {(row.label, row.point.batch) for row in rows if missed(row)}
     batches = sorted({row.point.batch for row in rows})
     for_all = [batch for batch in batches

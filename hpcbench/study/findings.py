@@ -18,7 +18,8 @@ def findings(rows: Sequence[Row], compared: Sequence[SeriesComparison]) -> list[
     sentences = []
     for label, members in series(rows).items():
         sentences += growth(label, [row for row in members if row.all_reached])
-        if missed := [row for row in members if row.choice.failed or row.count("missed", "diverged", "failed")]:
+        run = [row for row in members if not row.nothing_to_borrow]
+        if missed := [row for row in run if row.choice.failed or row.count("missed", "diverged", "failed")]:
             none = [row for row in missed if not row.count("reached")]
             some = [row for row in missed if row.count("reached")]
             for runs, batches in (("no run", none), ("not every run", some)):

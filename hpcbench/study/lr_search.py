@@ -78,6 +78,8 @@ class RowSearch:
     choice: Choice
     later: int = 0
     """Number of runs that follow in this window, with multiples that the trials decide."""
+    reached: bool = False
+    """Whether a trial reached the target."""
 
     @property
     def is_complete(self) -> bool:
@@ -122,13 +124,13 @@ def search(grid: Grid, looks: Mapping[Row, Look]) -> Search[Row]:
             for row, row_search in row_searches.items():
                 trials[row].update(dict.fromkeys(row_search.trials))
             if is_last or not all(row_search.is_complete for row_search in row_searches.values()):
-                return Search(window, joined(row_searches, trials, is_last), widened, is_last)
+                return Search(window, joined(row_searches, trials, looks, is_last), widened, is_last)
             below, above = sides(window, row_searches, looks)
             if below or above:
                 low, high = low - below, high + above
                 break
         else:
-            return Search(window, joined(row_searches, trials, True), widened, True)
+            return Search(window, joined(row_searches, trials, looks, True), widened, True)
     raise AssertionError("the last window ends the search")
 
 
@@ -152,11 +154,19 @@ def within(window: Sequence[float], seeds: int, all_seeds: int, look: Look) -> R
 
 
 def joined(
-    row_searches: Mapping[Row, RowSearch], trials: Mapping[Row, Mapping[Trial, None]], is_settled: bool
+    row_searches: Mapping[Row, RowSearch],
+    trials: Mapping[Row, Mapping[Trial, None]],
+    looks: Mapping[Row, Look],
+    is_settled: bool,
 ) -> dict[Row, RowSearch]:
     """The rows with the trials of all windows, and without a choice while the window may grow."""
     return {
-        row: RowSearch(tuple(trials[row]), row_search.choice if is_settled else Choice(None), row_search.later)
+        row: RowSearch(
+            tuple(trials[row]),
+            row_search.choice if is_settled else Choice(None),
+            row_search.later,
+            any(looks[row](trial).status == "reached" for trial in trials[row]),
+        )
         for row, row_search in row_searches.items()
     }
 

@@ -114,7 +114,10 @@ def status_of(run: PlannedRun, statuses: Statuses) -> RunStatus:
 
 
 def row_search(study: Study, point: Point, searches_by_optimizer: Mapping[str, Search[Point]]) -> RowSearch:
-    """The search of a point, from the searches of all optimizers; if there is none, the rate is known."""
+    """The search of a point, from the searches of all optimizers; if there is none, the rate is known.
+
+    A rate that reached the target in no run of its search is not lent: a row that would borrow it has no runs.
+    """
     if point.source in study.recipes:
         return RowSearch((), Choice(1.0))
     if len(study.lr_search) == 1:
@@ -122,7 +125,7 @@ def row_search(study: Study, point: Point, searches_by_optimizer: Mapping[str, S
     lender_search = searches_by_optimizer[point.optimizer].rows[lender(point)]
     if searches(study, point):
         return lender_search
-    nothing_to_borrow = lender_search.choice.failed
+    nothing_to_borrow = lender_search.is_complete and (lender_search.choice.failed or not lender_search.reached)
     return RowSearch((), Choice(None, failed=True) if nothing_to_borrow else lender_search.choice)
 
 

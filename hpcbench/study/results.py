@@ -77,6 +77,11 @@ class Row:
         return 1 / self.evaluations_per_epoch
 
     @property
+    def nothing_to_borrow(self) -> bool:
+        """Whether the row has no runs because no rate reached the target at the batch that it borrows from."""
+        return bool(self.point.source) and self.choice.failed
+
+    @property
     def distinct(self) -> list[tuple[PlannedRun, RunStatus]]:
         """The runs; those that trained alike count once."""
         names = {run.name for run, _ in self.runs}
@@ -207,7 +212,7 @@ def train_settings(study: Study) -> TrainConfig:
 def rate_words(study: Study, point: Point, chosen: Choice) -> str:
     """How the rate of a row was chosen."""
     if chosen.failed:
-        return "all diverged"
+        return "no rate" if point.source else "all diverged"
     if chosen.multiplier is None:
         return "searching"
     if point.source:

@@ -22,7 +22,8 @@ def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
     if study.lr_search_seeds == 1 and not study.lr_search_widen:
         return [
             f"By search: {len(study.lr_search)} runs with a seed of its own in every row that borrows nothing, so many "
-            f"for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by quality."
+            f"for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by quality.",
+            *not_lent(rows),
         ]
     halving = (
         f" The better half gets a further seed, up to {study.lr_search_seeds} (successive halving)."
@@ -39,7 +40,15 @@ def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
         f"By search: every row that borrows nothing tries {tried} x the rule's rate with a seed that is none of the "
         f"study's.{halving}{widening} The best by mean epochs to target, a miss counting worst, then by quality."
     )
-    return [method, f"Runs that chose rates: {'; '.join(effort(study, rows))}."]
+    return [method, f"Runs that chose rates: {'; '.join(effort(study, rows))}.", *not_lent(rows)]
+
+
+def not_lent(rows: Sequence[Row]) -> list[str]:
+    """Which rows have no runs, since no rate that they could borrow reached the target."""
+    labels = dict.fromkeys(row.label for row in rows if row.nothing_to_borrow)
+    if not labels:
+        return []
+    return [f"Not run, since no rate reached the target where it would be borrowed: {', '.join(labels)}."]
 
 
 def effort(study: Study, rows: Sequence[Row]) -> list[str]:

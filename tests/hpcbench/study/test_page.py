@@ -253,6 +253,24 @@ def test_a_search_is_drawn_and_told(study: Study, tmp_path: Path) -> None:
     assert (folder.path / "search.png").exists()
 
 
+def test_rows_with_no_rate_to_borrow_are_told_and_nothing_is_claimed_of_them(study: Study, tmp_path: Path) -> None:
+    searching = replace(study, lr_search=(0.5, 1.0, 2.0), borrow=(Borrow("8", 32),))
+    folder = StudyFolder(tmp_path / "study")
+    with held(folder):
+        folder.write(searching.as_dict())
+        make(searching, folder, FakeLauncher(lambda s: 99 if s["optim.name"] == "sgd" else 5))
+        report(folder)
+    text = folder.table.read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if "sgd from 8" in line)
+    assert line.split()[4:9] == ["-", "no", "rate", "not", "run"]
+    notes = " ".join(text.split())
+    assert "Not run, since no rate reached the target where it would be borrowed: sgd from 8." in notes
+    page = (folder.path / "study.html").read_text(encoding="utf-8")
+    assert "sgd: no run reached the target at batch 8 (0 of 2), 32 (0 of 2)." in page
+    assert "sgd from 8: no run" not in page
+    assert not list((folder.path / "runs").glob("b32-sgd-from-8*"))
+
+
 def test_a_schedule_that_drops_at_a_date_is_told(study: Study) -> None:
     def told(settings: dict[str, str], **own: dict[str, str]) -> list[str]:
         return schedule_notes(replace(study, settings={"train.max_epochs": "40", **settings}, own_settings=own))

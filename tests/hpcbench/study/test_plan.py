@@ -157,6 +157,20 @@ def test_a_borrowed_rate_is_the_one_chosen_at_the_other_batch(study: Study) -> N
     assert "b512-sgd-from-8-x2-seed1" in {run.name for run in next_runs(borrowing, statuses)}
 
 
+def test_a_rate_that_never_reached_the_target_is_not_lent(study: Study) -> None:
+    """Its borrowers would miss as well, at a batch where less is reached."""
+    borrowing = replace(study, lr_search=(1.0, 2.0), borrow=(Borrow("8", 512),))
+    lender, borrower = Point(8, "sgd"), Point(512, "sgd", source="8")
+    statuses = {"b8-sgd-x1-search": missed(0.4), "b8-sgd-x2-search": missed(0.3)}
+    assert choice(borrowing, lender, statuses) == Choice(2.0), "the seeds show how far it is from the target"
+    assert choice(borrowing, borrower, statuses) == Choice(None, failed=True)
+    assert dict(left(borrowing, statuses))[borrower] == 0
+    one_reached = statuses | {"b8-sgd-x2-search": reached(5)}
+    assert choice(borrowing, borrower, one_reached) == Choice(2.0)
+    unfinished = {"b8-sgd-x1-search": missed(0.4)}
+    assert choice(borrowing, borrower, unfinished) == Choice(None), "it is not known yet"
+
+
 def test_a_borrowed_preset_brings_optimizer_and_schedule(study: Study) -> None:
     recipe = {"optim.name": "lamb", "optim.lr": "0.004", "schedule.warmup": "3"}
     borrowing = replace(study, borrow=(Borrow("node", 512),), recipes={"node": recipe})

@@ -150,11 +150,13 @@ def test_counts_of_a_zeldovich_plane_wave_are_exact() -> None:
     torch.testing.assert_close(counts.double(), origin.diff() * particles / size, atol=2, rtol=0)
 
 
-def test_counts_conserve_particles_and_wrap_around() -> None:
+@pytest.mark.parametrize("size", [7, 8])
+def test_counts_conserve_particles_and_wrap_around(size: int) -> None:
+    """Powers of two wrap around by their bits, other sizes by division."""
     positions = 40 * torch.randn(3, 5000, generator=torch.Generator().manual_seed(0))
-    counts = count_particles(positions, 7)
+    counts = count_particles(positions, size)
     assert int(counts.sum()) == 5000
-    expected = np.zeros((7, 7, 7), dtype=int)
-    for x, y, z in np.floor(positions.double().numpy()).astype(int).T % 7:
+    expected = np.zeros((size, size, size), dtype=int)
+    for x, y, z in np.floor(positions.double().numpy()).astype(int).T % size:
         expected[x, y, z] += 1
     np.testing.assert_array_equal(counts, expected)

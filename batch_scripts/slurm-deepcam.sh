@@ -61,6 +61,6 @@ if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] && interrupted; then
         sleep "$pause"
         [ "$cancelled" = "$asked" ] || interrupted || break  # it may have been cancelled during the pause
         resubmit && break
-    done || echo 'hpcbench: the job cannot be queued again'
+    done || { rm -f "$hold.next"; echo 'hpcbench: the job cannot be queued again'; }
 fi
 exit "$status"

@@ -225,6 +225,9 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
     resubmit = [f"    {line}" for line in scheduler.resubmit_lines()]
     if job.bring_environment:
         lines += ["remove_environment", 'hpcbench=("${shared_hpcbench[@]}")']
+    # Where the next attempt is the same job, one that cannot be queued again hands over to nobody.
+    given_up = "echo 'hpcbench: the job cannot be queued again'"
+    given_up = f'{{ rm -f "$hold.next"; {given_up}; }}' if scheduler.KEEPS_ID else given_up
     return [
         *lines,
         "resubmit() {",
@@ -240,7 +243,7 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
         '        sleep "$pause"',
         '        [ "$cancelled" = "$asked" ] || interrupted || break  # it may have been cancelled during the pause',
         "        resubmit && break",
-        "    done || echo 'hpcbench: the job cannot be queued again'",
+        f"    done || {given_up}",
         "fi",
         'exit "$status"',
     ]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.config.schema import MOST_RANKS
@@ -194,6 +195,8 @@ def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) 
                 file.flush()
                 os.fsync(file.fileno())
             free = shutil.disk_usage(folder).free / 2**30
+            if free < asked.local_gib:
+                free += allocated_gib(folder)  # an earlier attempt may have staged the dataset, or a part of it
         finally:
             with suppress(OSError):  # another rank may be using the folder, too
                 for path in made:
@@ -205,6 +208,16 @@ def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) 
     if free < asked.local_gib:
         return f"{folder} has {free:.1f} GiB free of the {asked.local_gib:g} GiB that the dataset needs", free
     return "", free
+
+
+def allocated_gib(folder: Path) -> float:
+    """What the files below a folder occupy, in GiB, as far as they can be seen."""
+    blocks = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                blocks += Path(path, name).lstat().st_blocks
+    return blocks * 512 / 2**30
 
 
 def judge(asked: Asked, seen: Sequence[Seen]) -> Verdict:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,6 +81,21 @@ def test_storage_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     there = replace(asked, local=f"{tmp_path}/file/x")
     assert "cannot be written (Not a directory)" in try_storage(there, "n1", 0, {})[0]
+
+
+def test_what_an_earlier_attempt_staged_counts_as_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job's dataset takes more than half of the node; after a restart on it, most of it is there."""
+    need = 2**22
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=need // 4))
+    asked = Asked(1, local=f"{tmp_path}/hpcbench-17", local_gib=need / 2**30)
+    assert "0.0 GiB free" in try_storage(asked, "n1", 0, {})[0]
+    staged = tmp_path / "hpcbench-17" / "train"
+    staged.mkdir(parents=True)
+    (staged / "sample").write_bytes(bytes(3 * need // 4))
+    assert try_storage(asked, "n1", 0, {})[0] == ""
+    (tmp_path / "hpcbench-17" / "dangling").symlink_to("nowhere")
+    (staged / "sample").write_bytes(bytes(need // 2))
+    assert "free of the" in try_storage(asked, "n1", 0, {})[0]
 
 
 def hpcbench(*words: object) -> subprocess.CompletedProcess[str]:

@@ -54,6 +54,8 @@ class Comparison:
     """The same at the batch sizes at which at least half of these runs reached the target."""
     spread: float
     """Standard deviation between seeds of the logarithm of epochs; infinite if it is not known."""
+    balance: int
+    """Pairs in which the first series needed more epochs, less those in which it needed fewer; what the test sees."""
     together: int = 1
     """Number of comparisons made together, of those that could find anything."""
     is_bound: bool = False
@@ -66,7 +68,9 @@ class Comparison:
         sizes, reached = (
             tuple((second, first) for first, second in pairs) for pairs in (self.sizes, self.reached_sizes)
         )
-        return replace(self, ratio=1 / self.ratio, interval=ends, sizes=sizes, reached_sizes=reached)
+        return replace(
+            self, ratio=1 / self.ratio, interval=ends, sizes=sizes, reached_sizes=reached, balance=-self.balance
+        )
 
     @property
     def runs(self) -> int:
@@ -82,6 +86,10 @@ class Comparison:
     def least_p(self) -> float:
         """The smallest p-value that so many runs can give."""
         return least_p(self.sizes)
+
+    def has_seeds_for(self, level: float) -> bool:
+        """Whether series that do not overlap get a p-value of ``level`` or less from so many runs."""
+        return least_p_untied(self.sizes) <= level
 
     @property
     def detectable(self) -> float:
@@ -110,10 +118,12 @@ def compare(strata: Sequence[Stratum]) -> Comparison | None:
         return None
     breakpoints = _breakpoints(both)
     low, high = _middle_range(breakpoints)
+    p, balance = _test(both)
     return Comparison(
         ratio=_middle(breakpoints),
         interval=_interval(both, breakpoints),
-        p=p_value(both),
+        p=p,
+        balance=balance,
         sizes=_sizes(both),
         reached_sizes=_sizes([pair for pair in both if _half_reached(*pair)]),
         spread=log_spread(both),
@@ -153,6 +163,11 @@ def holm_p(p_values: Sequence[float]) -> list[float]:
 
 def p_value(strata: Sequence[Stratum], factor: float = 1.0) -> float:
     """The chance of a difference at least as large, if the second series' epochs times ``factor`` were the first's."""
+    return _test(strata, factor)[0]
+
+
+def _test(strata: Sequence[Stratum], factor: float = 1.0) -> tuple[float, int]:
+    """The p-value, and the sum over pairs that it is of."""
     total, chances = 0, np.ones(1)
     for first, second in strata:
         low, high = _ends(first, second, factor)
@@ -162,7 +177,7 @@ def p_value(strata: Sequence[Stratum], factor: float = 1.0) -> float:
         chances = np.convolve(chances, _sums(scores, len(first)))
     middle = len(chances) // 2
     away = np.abs(np.arange(len(chances)) - middle)
-    return min(1.0, float(chances[away >= abs(total)].sum()))
+    return min(1.0, float(chances[away >= abs(total)].sum())), total
 
 
 def log_spread(strata: Sequence[Stratum]) -> float:
@@ -262,8 +277,21 @@ def _chances(sizes: Sequence[tuple[int, int]]) -> Floats:
 
 
 def least_p(sizes: Sequence[tuple[int, int]]) -> float:
-    """The smallest p-value that so many runs of two series at each batch size can give, two-sided."""
-    return min(1.0, 2 * float(_chances(sizes)[-1]))
+    """The smallest p-value that so many runs of two series at each batch size can give, two-sided, with ties or not.
+
+    It is the chance of one assignment of the runs. Where both series have as many runs at every batch size, exchanging
+    them gives the opposite sum, so the p-value has at least two assignments.
+    """
+    assignments = math.prod(math.comb(first + second, first) for first, second in sizes)
+    alike = all(first == second for first, second in sizes)
+    return min(1.0, (2 if alike else 1) / assignments)
+
+
+def least_p_untied(sizes: Sequence[tuple[int, int]]) -> float:
+    """The p-value of two series of which one always needs fewer epochs, and no two runs of a batch size are equal."""
+    chances = _chances(sizes)
+    pairs = sum(first * second for first, second in sizes)
+    return min(1.0, 2 * float(chances[len(chances) // 2 + pairs]))
 
 
 @lru_cache(maxsize=1024)

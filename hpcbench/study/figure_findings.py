@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hpcbench.results import units
 from hpcbench.study.epoch_comparison import LEVEL, compare
 from hpcbench.study.results import Row, series
-from hpcbench.study.series_comparison import SeriesComparison
+from hpcbench.study.series_comparison import SeriesComparison, fewer_and_more
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ def headline(rows: Sequence[Row], compared: Sequence[SeriesComparison]) -> str:
 def compared_finding(compared: Sequence[SeriesComparison]) -> str:
     """Which series needs fewer epochs than which, or that no difference is found; empty if none were compared."""
     tested = [pair for pair in compared if pair.comparison is not None]
-    wins = {better_and_worse(pair): pair for pair in reversed(tested) if pair.comparison and pair.comparison.differs}
+    wins = {fewer_and_more(pair): pair for pair in reversed(tested) if pair.comparison and pair.comparison.differs}
     labels = list(dict.fromkeys(label for pair in tested for label in (pair.first, pair.second)))
     for best in labels:
         others = [label for label in labels if label != best]
@@ -46,17 +46,11 @@ def compared_finding(compared: Sequence[SeriesComparison]) -> str:
     if wins:
         (better, worse), pair = min(wins.items(), key=lambda win: win[1].comparison.p if win[1].comparison else 1.0)
         return f"{better} needs fewer epochs than {worse} at {pair.where}"
-    able = [pair for pair in tested if pair.comparison and pair.comparison.least_p <= LEVEL]
+    able = [pair for pair in tested if pair.comparison and pair.comparison.has_seeds_for(LEVEL)]
     if able:
         names = dict.fromkeys(label for pair in able for label in (pair.first, pair.second))
         return f"No difference in epochs is found between {named(list(names))}"
     return f"Too few seeds to tell {named(labels)} apart" if labels else ""
-
-
-def better_and_worse(pair: SeriesComparison) -> tuple[str, str]:
-    """The two series, that with fewer epochs first."""
-    fewer = pair.comparison is not None and pair.comparison.ratio < 1
-    return (pair.first, pair.second) if fewer else (pair.second, pair.first)
 
 
 def named(labels: Sequence[str]) -> str:

@@ -48,7 +48,7 @@ def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
         if whole:
             compared.append(SeriesComparison(*names, tuple(whole), compare([strata[batch] for batch in whole])))
             largest = compare([strata[whole[-1]]])
-            if len(whole) > 1 and largest is not None and largest.least_p <= LEVEL:
+            if len(whole) > 1 and largest is not None and largest.has_seeds_for(LEVEL):
                 compared.append(SeriesComparison(*names, tuple(whole[-1:]), largest))
         if alike:
             compared.append(SeriesComparison(*names, tuple(alike), None))
@@ -114,7 +114,7 @@ def ratio_words(comparison: Comparison) -> str:
 
 def detectable_words(comparison: Comparison) -> str:
     """The ratios that are detectable with this many seeds, or why none is."""
-    if comparison.least_p > LEVEL / comparison.together:
+    if not comparison.has_seeds_for(LEVEL / comparison.together):
         return "too few seeds"
     if not math.isfinite(comparison.detectable):
         return "not known"
@@ -126,25 +126,45 @@ def p_words(p: float) -> str:
     return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
+def fewer_and_more(pair: SeriesComparison) -> tuple[str, str]:
+    """The two series of a comparison, that which needs fewer epochs in more pairs of runs first."""
+    more = pair.comparison is not None and pair.comparison.balance > 0
+    return (pair.second, pair.first) if more else (pair.first, pair.second)
+
+
+def times_words(comparison: Comparison) -> str:
+    """How many times as many epochs the first series takes, where it takes more.
+
+    The evaluations of runs that tie can be so far apart that the ratio in the middle is 1 or less. Then the interval
+    alone says what is known.
+    """
+    low, high = comparison.interval
+    if comparison.ratio > 1 or comparison.is_bound:
+        return ratio_words(comparison)
+    if math.isfinite(high):
+        return f"between {units.significant(low)} and {units.significant(high)}"
+    return f"at least {units.significant(low)}" if low > 0 else "an unknown number of"
+
+
 def verdict(pair: SeriesComparison) -> str:
     """A comparison as a sentence."""
     comparison = pair.comparison
     if comparison is None:
         return f"{pair.first} and {pair.second} are the same runs at {pair.where}: nothing is compared there."
     if comparison.differs:
-        fewer, more = (pair.first, pair.second) if comparison.ratio < 1 else (pair.second, pair.first)
-        way = comparison if comparison.ratio >= 1 else comparison.inverted()
+        fewer, more = fewer_and_more(pair)
+        way = comparison if comparison.balance > 0 else comparison.inverted()
         return (
-            f"{fewer} needs fewer epochs than {more} at {pair.where}: {more} takes {ratio_words(way)} times as many "
+            f"{fewer} needs fewer epochs than {more} at {pair.where}: {more} takes {times_words(way)} times as many "
             f"(p {p_words(comparison.p)})."
         )
-    if comparison.least_p > LEVEL:
+    if not comparison.has_seeds_for(LEVEL):
         return f"{pair.first} and {pair.second} at {pair.where}: too few seeds to see any difference."
     undecided = (
         f"{pair.first} and {pair.second} can't be told apart at {pair.where} (ratio {ratio_words(comparison)}, "
         f"p {p_words(comparison.p)})"
     )
-    if comparison.least_p > LEVEL / comparison.together:
+    if not comparison.has_seeds_for(LEVEL / comparison.together):
         return f"{undecided}; one of {comparison.together} comparisons, it has too few seeds to decide by itself."
     if not math.isfinite(comparison.detectable):
         return f"{undecided}; what could be found is not known, since too few runs reached the target."

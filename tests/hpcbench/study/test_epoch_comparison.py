@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.results.units import significant
-from hpcbench.study.epoch_comparison import Comparison, compare, holm, least_p, p_value
+from hpcbench.study.epoch_comparison import Comparison, compare, holm, least_p, least_p_untied, p_value
 from hpcbench.study.epoch_run import EpochRun
-from hpcbench.study.series_comparison import detectable_words, ratio_words
+from hpcbench.study.series_comparison import (
+    SeriesComparison,
+    detectable_words,
+    fewer_and_more,
+    ratio_words,
+    verdict,
+)
 
 STEP = 1 / 8
 TRIALS = 300
@@ -139,7 +145,7 @@ def test_exchanging_the_series_inverts_the_ratio() -> None:
 def test_several_comparisons_have_p_values_for_all_of_them() -> None:
     def of(p: float, seeds: int = 5) -> Comparison:
         sizes = ((seeds, seeds),)
-        return Comparison(1.0, (0.5, 2.0), p, sizes, sizes, 0.1)
+        return Comparison(1.0, (0.5, 2.0), p, sizes, sizes, 0.1, 0)
 
     assert [each.p for each in holm([of(0.04), of(0.01), of(0.03)])] == pytest.approx([0.06, 0.03, 0.06])
     assert [each.p for each in holm([of(0.9), of(0.8)])] == [1.0, 1.0]
@@ -156,6 +162,51 @@ def test_the_least_p_is_that_of_series_that_do_not_overlap(sizes: tuple[tuple[in
         ([run(2 + i / 4) for i in range(first)], [run(9 + i / 4) for i in range(second)]) for first, second in sizes
     ]
     assert p_value(strata) == pytest.approx(least)
+
+
+WHOLE = st.lists(st.integers(0, 4), min_size=1, max_size=4)
+"""Evaluations after whole epochs at which runs of one row met the target; many tie."""
+
+
+def whole_epochs(met: list[int]) -> list[EpochRun]:
+    return [EpochRun(8, epoch, epoch + 1 if epoch < 4 else math.inf) for epoch in met]
+
+
+@given(st.lists(st.tuples(WHOLE, WHOLE), min_size=1, max_size=3))
+def test_no_p_value_is_below_the_least_and_only_a_real_balance_is_found(
+    drawn: list[tuple[list[int], list[int]]],
+) -> None:
+    """Or a comparison that Holm's adjustment leaves out could find something; ties make unlikely sums larger."""
+    found = compare([(whole_epochs(first), whole_epochs(second)) for first, second in drawn])
+    assert found is not None
+    assert found.p >= found.least_p * (1 - 1e-9)
+    if found.differs:
+        pairs = [(a > b) - (a < b) for first, second in drawn for a, b in product(first, second)]
+        assert (sum(pairs) > 0) == (found.balance > 0)
+        first_fewer = fewer_and_more(SeriesComparison("first", "second", (8,), found)) == ("first", "second")
+        assert first_fewer == (sum(pairs) < 0)
+
+
+@pytest.mark.parametrize(("sizes", "untied"), [(((1, 4),), 0.4), (((2, 5),), 2 / 21), (((3, 4),), 2 / 35)])
+def test_rows_of_unequal_sizes_have_a_least_p(sizes: tuple[tuple[int, int], ...], untied: float) -> None:
+    (first, second), apart = sizes[0], [run(9 + i / 4) for i in range(4)]
+    assert p_value([([run(2 + i / 4) for i in range(first)], [*apart, run(8)][:second])]) == pytest.approx(untied)
+    assert least_p(sizes) == pytest.approx(untied / 2)
+    assert least_p_untied(sizes) == pytest.approx(untied)
+    tied = [([EpochRun(8, 6, math.inf)] * 3, [run(2.0)] * 4)]
+    assert p_value(tied) == pytest.approx(1 / 35) == least_p(((3, 4),))
+
+
+def test_the_series_with_fewer_epochs_is_named_though_evaluations_tie() -> None:
+    """As many pairs tie as are decided, so the ratio in the middle is exactly 1."""
+    lamb = [EpochRun(32, 1, 2)] * 9 + [EpochRun(32, 2, 3)]
+    sgd = [EpochRun(32, 1, 2)] + [EpochRun(32, 2, 3)] * 9
+    for names, strata in ((("lamb", "sgd"), (lamb, sgd)), (("sgd", "lamb"), (sgd, lamb))):
+        found = compare([strata])
+        assert found is not None
+        assert found.ratio == 1
+        said = verdict(SeriesComparison(*names, (32,), found))
+        assert said.startswith("lamb needs fewer epochs than sgd at batch 32: sgd takes between 1.00 and 3.00 times as")
 
 
 def test_what_is_detectable_among_several_comparisons_is_found_after_holm() -> None:

@@ -98,7 +98,9 @@ def pair(
     first: str, second: str, ratio: float, p: float, sizes: tuple[tuple[int, int], ...] = MANY
 ) -> SeriesComparison:
     """Epochs of the first series over those of the second."""
-    return SeriesComparison(first, second, (8, 32, 128), Comparison(ratio, (0.1, 2.0), p, sizes, sizes, 0.1))
+    return SeriesComparison(
+        first, second, (8, 32, 128), Comparison(ratio, (0.1, 2.0), p, sizes, sizes, 0.1, 3 if ratio > 1 else -3)
+    )
 
 
 def test_a_series_wins_only_where_the_test_says_so() -> None:

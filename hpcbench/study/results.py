@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.config.schema import TrainConfig
+from hpcbench.config.schema import RunConfig
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Study
@@ -68,6 +68,8 @@ class Row:
     """How many epochs each run may make, where they do not end by steps."""
     max_steps: int | None = None
     """How many steps each run may make instead."""
+    keeps_last_batch: bool = True
+    """Whether the last, smaller batch of an epoch makes a step, too."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Runs that trained as an earlier run did, to the last digit, and that run (``trajectories.mark_copies``)."""
 
@@ -129,28 +131,44 @@ class Row:
         """What one run says about the epochs to the target; ``None`` if it says nothing."""
         if state.summary is None or state.status not in ("reached", "missed", "diverged"):
             return None
-        if state.status == "reached" and state.summary.epochs_to_target:
-            above, up_to = (self._at_evaluation(state.summary.epochs_to_target, before) for before in (1, 0))
-            return EpochRun(self.point.batch, max(0.0, above), up_to)
-        made = self._at_evaluation(state.summary.epochs)
+        summary, steps = state.summary, self._steps_per_epoch(state.summary)
+        if state.status == "reached" and summary.epochs_to_target:
+            return EpochRun(self.point.batch, *self._between(summary.epochs_to_target, steps))
+        made = self._between(summary.epochs, steps)[1] if summary.epochs else 0.0
         if state.status == "diverged":
-            made = max(made, self._epochs_allowed(state.summary))
+            made = max(made, self._epochs_allowed(steps))
         return EpochRun(self.point.batch, made, math.inf) if made else None
 
-    def _at_evaluation(self, epochs: float, before: int = 0) -> float:
-        """The exact epochs of an evaluation that a summary gives in three digits, or of one ``before`` it.
+    def _between(self, epochs: float, steps: int | None) -> tuple[float, float]:
+        """The exact epochs of the evaluation before the one that a summary gives in three digits, and of this one.
 
-        So no gap or overlap is left between neighbours. A run that ends by steps may end between two evaluations.
+        Evaluations come after whole steps, of which an epoch has ``steps``. The last one of a run that ends by steps
+        may be between two others.
         """
-        evaluation = round(epochs * self.evaluations_per_epoch)
-        if abs(evaluation * self.step - epochs) < ROUNDED:
-            return (evaluation - before) / self.evaluations_per_epoch
-        return float(epochs) - before * self.step
+        count = self.evaluations_per_epoch
 
-    def _epochs_allowed(self, summary: Summary) -> float:
+        def place(number: int) -> float:
+            whole, part = divmod(number, count)
+            return whole + (round(part * steps / count) / steps if steps else part / count)
+
+        number = round(epochs * count)
+        is_regular = abs(number / count - epochs) < ROUNDED
+        at = place(number) if is_regular else float(epochs)
+        before = number - 1 if is_regular else math.floor(epochs * count)
+        while before > 0 and place(before) >= at:  # more evaluations than steps
+            before -= 1
+        return place(max(before, 0)), at
+
+    def _steps_per_epoch(self, summary: Summary) -> int | None:
+        if not summary.train_samples:
+            return None
+        whole, part = divmod(summary.train_samples, self.point.batch)
+        return whole + bool(part and self.keeps_last_batch) or None
+
+    def _epochs_allowed(self, steps: int | None) -> float:
         if self.max_steps is None:
             return float(self.max_epochs)
-        return self.max_steps * self.point.batch / summary.train_samples if summary.train_samples else 0.0
+        return self.max_steps / steps if steps else 0.0
 
     @property
     def all_reached(self) -> bool:
@@ -189,8 +207,9 @@ def runs_needed(values: list[float], step: float) -> int | None:
 
 def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
     """All rows of the study, with the current status of its runs."""
-    rows, train, searching = [], train_settings(study), all_searches(study, statuses)
-    longest = (train.max_epochs, train.max_steps)
+    rows, settings, searching = [], fixed_settings(study), all_searches(study, statuses)
+    train, keeps = settings.train, settings.data.last_batch == "keep"
+    longest = (train.max_epochs, train.max_steps, keeps)
     for point in points(study):
         point_search = row_search(study, point, searching)
         chosen, tried = point_search.choice, [trial_run(point, trial) for trial in point_search.trials]
@@ -204,9 +223,9 @@ def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
     return rows
 
 
-def train_settings(study: Study) -> TrainConfig:
-    """The settings that say how long the runs of a study train and how often they are evaluated."""
-    return study_config(study, beside_the_recipe(study.settings)).train
+def fixed_settings(study: Study) -> RunConfig:
+    """The settings that all runs of a study have, such as how long they train and how often they are evaluated."""
+    return study_config(study, beside_the_recipe(study.settings))
 
 
 def rate_words(study: Study, point: Point, chosen: Choice) -> str:

@@ -74,3 +74,37 @@ def test_where_runs_end_by_steps_it_counts_with_the_epochs_of_so_many(rows: dict
     """An epoch is 4,096 samples, which are 128 steps at batch 32."""
     by_steps = replace(rows["adamw"], max_steps=320)
     assert [run.above for run in by_steps.epoch_runs] == [2.5] * 5
+
+
+def ended(row: Row, epochs: float, samples: int, **fields: object) -> tuple[float, float]:
+    """The ends of what a run says that met the target after ``epochs``, of a set with so many samples."""
+    _, state = row.runs[0]
+    assert state.summary is not None
+    summary = replace(state.summary, epochs=epochs, epochs_to_target=epochs, train_samples=samples)
+    found = replace(row, **fields).epoch_run(replace(state, summary=summary))  # type: ignore[arg-type]
+    assert found is not None
+    return found.above, found.up_to
+
+
+def test_a_run_that_ends_between_evaluations_did_not_meet_the_target_at_the_one_before(rows: dict[str, Row]) -> None:
+    """The evaluation before step 2.4 epochs was at 2.0, not at 1.4."""
+    assert ended(rows["sgd"], 2.4, 4096) == (2.0, 2.4)
+    assert ended(rows["sgd"], 2.4, 4096, evaluations_per_epoch=4) == (2.25, 2.4)
+
+
+def test_evaluations_stand_where_whole_steps_put_them(rows: dict[str, Row]) -> None:
+    """An epoch of 5 steps has its third of four evaluations after the fourth step."""
+    assert ended(rows["sgd"], 1.75, 160, evaluations_per_epoch=4) == (1.4, 1.8)
+    assert ended(rows["sgd"], 1.75, 150, evaluations_per_epoch=4) == (1.4, 1.8), "the fifth step is short"
+    assert ended(rows["sgd"], 1.75, 150, evaluations_per_epoch=4, keeps_last_batch=False) == (1.5, 1.75)
+    above, up_to = ended(rows["sgd"], 1.125, 64, evaluations_per_epoch=8)
+    assert above < up_to, "eight evaluations of two steps"
+
+
+def test_the_last_step_of_an_epoch_counts_whole_though_it_is_short(rows: dict[str, Row]) -> None:
+    """100 samples at batch 64 are two steps an epoch, so that four steps are two epochs."""
+    run, state = rows["adamw"].runs[0]
+    assert state.summary is not None
+    short = replace(state, summary=replace(state.summary, train_samples=100))
+    row = replace(rows["adamw"], point=replace(run.point, batch=64), max_steps=4, runs=[(run, short)])
+    assert [each.above for each in row.epoch_runs] == [2.0]

@@ -8,8 +8,9 @@ Statistics in Medicine 17, 1998).
 The epochs T of a run at batch B are log-normal: log T = log E(B) + u + e, less half of both variances, so that E(B) is
 the mean. The term e, which differs between seeds, has the standard deviation ``spread``, and u, which all runs at one
 batch share, has ``scatter``: a recipe suits one batch better than another, and more seeds do not change that. Each
-batch is integrated over its u by Gauss-Hermite quadrature about the mode (Pinheiro and Bates, Journal of Computational
-and Graphical Statistics 4, 1995).
+batch is integrated over its u by Gauss-Legendre quadrature on both sides of the mode, up to where the integrand is
+negligible. Where seeds meet the target at the same evaluation, the integrand is nearly a box as wide as the interval,
+and a rule for bell-shaped ones, such as that of Gauss and Hermite, is wrong by several units of the logarithm.
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ from hpcbench.study.epoch_run import EpochRun
 Floats = npt.NDArray[np.float64]
 
 LOG_ROOT = math.log(2 * math.pi) / 2
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
-LOG_WEIGHTS = np.log(WEIGHTS) - LOG_ROOT + NODES**2 / 2
-"""Log weights of an integral of exp(f(v)) over v, with the standard normal density outside f."""
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
+NODES, LOG_WEIGHTS = (NODES + 1) / 2, np.log(WEIGHTS / 2)
+"""Nodes and weights of an integral from 0 to 1."""
+NEGLIGIBLE = 16.0
+"""The integral ends where the logarithm of the integrand is surely this far below its largest value."""
 MOST_STEPS = 40
 LONGEST_STEP = 2.0
 MODE_TOLERANCE = 1e-4
-"""Quadrature about a point this near the mode equals that about the mode, to more digits than the likelihood has."""
+"""Quadrature on both sides of a point this near the mode is as good as at the mode."""
 LARGEST_LOG = 700.0
 """The exponential of anything much larger overflows."""
 OPEN = 1e6
 """The logarithm of the epochs at an open end of an interval."""
+TINY = 1e-12
 
 
 class Derivatives(NamedTuple):
@@ -69,15 +73,15 @@ class EpochLikelihood:
                 self._high[place, number] = min(math.log(run.up_to), OPEN)
                 self._counts[place, number] = count
         self._last_mode: Floats = np.zeros(len(runs_by_size))
+        self._no_scatter = np.zeros((len(runs_by_size), 1)), np.zeros((len(runs_by_size), 1))
 
     def __call__(self, log_mean: Floats, log_spread: float, scatter: float) -> Derivatives:
         """``log_mean`` has one value for each of ``sizes``; ``scatter`` is not negative."""
         spread = math.exp(log_spread)
         middle = log_mean - (spread**2 + scatter**2) / 2
-        mode, width = self._mode(middle, spread, scatter)
-        nodes = mode[:, None] + width[:, None] * NODES
+        nodes, log_weights = self._nodes(middle, spread, scatter) if scatter > 0 else self._no_scatter
         log_p, by_place, by_log_spread, _ = self._runs(middle[:, None] + scatter * nodes, spread)
-        terms = log_p - nodes**2 / 2 + LOG_WEIGHTS + np.log(width)[:, None]
+        terms = log_p + log_weights
         largest = terms.max(1, keepdims=True)
         weights = np.exp(terms - largest)
         total = weights.sum(1, keepdims=True)
@@ -90,15 +94,32 @@ class EpochLikelihood:
             float((weights * by_place * nodes).sum() - by_mean.sum() * scatter),
         )
 
-    def _mode(self, middle: Floats, spread: float, scatter: float) -> tuple[Floats, Floats]:
-        """The most probable v of each batch, with u = scatter x v, and the width of its peak; by Newton's method.
+    def _nodes(self, middle: Floats, spread: float, scatter: float) -> tuple[Floats, Floats]:
+        """Values of v for every batch, with u = scatter x v, and the logarithms of what each counts in its integral.
+
+        A run is at most as probable as exp(-z^2 / 2) where z is the distance from its interval, in units of the spread.
+        So the integrand is below a bound beyond the ends that are used here.
+        """
+        mode = self._mode(middle, spread, scatter)
+        largest = self._runs((middle + scatter * mode)[:, None], spread)[0][:, 0] - mode**2 / 2
+        far = np.sqrt(2 * (NEGLIGIBLE - largest))
+        with np.errstate(divide="ignore"):
+            beyond = far[:, None] / np.sqrt(self._counts) * spread
+        low = np.maximum(-far, ((self._low - beyond - middle[:, None]) / scatter).max(1))
+        high = np.minimum(far, ((self._high + beyond - middle[:, None]) / scatter).min(1))
+        below, above = np.maximum(mode - low, TINY), np.maximum(high - mode, TINY)
+        nodes = np.hstack([mode[:, None] - below[:, None] * NODES, mode[:, None] + above[:, None] * NODES])
+        widths = np.hstack([np.log(below)[:, None] + LOG_WEIGHTS, np.log(above)[:, None] + LOG_WEIGHTS])
+        return nodes, widths - nodes**2 / 2 - LOG_ROOT
+
+    def _mode(self, middle: Floats, spread: float, scatter: float) -> Floats:
+        """The most probable v of each batch, by Newton's method.
 
         The logarithm of the integrand is concave, since the probability of an interval of a normal density is
         log-concave in its location. The search starts where the last call ended: an optimizer takes small steps.
         """
-        mode = self._last_mode.copy() if scatter > 0 else np.zeros(len(middle))
-        bend = np.ones(len(middle))
-        for _ in range(MOST_STEPS if scatter > 0 else 0):
+        mode = self._last_mode.copy()
+        for _ in range(MOST_STEPS):
             _, by_place, _, curvature = self._runs((middle + scatter * mode)[:, None], spread)
             bend = 1 + scatter**2 * curvature[:, 0]
             step = np.clip((scatter * by_place[:, 0] - mode) / bend, -LONGEST_STEP, LONGEST_STEP)
@@ -106,7 +127,7 @@ class EpochLikelihood:
             if np.abs(step).max() < MODE_TOLERANCE:
                 break
         self._last_mode = np.where(np.isfinite(mode), mode, 0)  # a trial far out must not spoil later ones
-        return mode, 1 / np.sqrt(bend)
+        return mode
 
     def _runs(self, place: Floats, spread: float) -> tuple[Floats, Floats, Floats, Floats]:
         """The log-probability of all runs of each batch at each place, its derivatives with respect to place and log

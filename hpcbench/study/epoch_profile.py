@@ -29,6 +29,8 @@ LEAST_SPREAD = 1e-3
 MOST_SPREAD = 3.0
 FIRST_SPREAD = 0.1
 FIRST_SCATTER = 0.05
+HIDDEN = 0.1
+"""A spread below this part of the distance between evaluations is hidden by it; both are of the logarithm of epochs."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,9 @@ class EpochProfile:
         self.middle = float(np.sqrt(self.likelihood.sizes[0] * self.likelihood.sizes[-1]))
         """B0, in samples."""
         self._most_scatter = MOST_SPREAD if with_scatter else 0.0
+        widths = [math.log(run.up_to / run.above) for run in runs if run.reached and run.above > 0]
+        self._width = float(np.median(widths)) if widths else 0.0
+        """The logarithm of the epochs at an evaluation over those at the one before."""
         typical = [run.up_to if run.reached else run.above for run in runs]
         self._first = np.array([float(np.mean(np.log(typical))), math.log(FIRST_SPREAD), FIRST_SCATTER])
 
@@ -93,10 +98,29 @@ class EpochProfile:
                 [derivatives.log_mean.sum(), derivatives.log_spread, derivatives.scatter]
             )
 
-        bounds = [(None, None), (math.log(LEAST_SPREAD), math.log(MOST_SPREAD)), (0.0, self._most_scatter)]
-        first = np.minimum(self._first if start is None else start, [np.inf, np.inf, self._most_scatter])
-        minimum = optimize.minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-11})
-        return Peak(logit, -float(minimum.fun), *map(float, minimum.x))
+        def found(first: Floats, most_scatter: float) -> Peak:
+            bounds = [(None, None), (math.log(LEAST_SPREAD), math.log(MOST_SPREAD)), (0.0, most_scatter)]
+            first = np.minimum(first, [np.inf, np.inf, most_scatter])
+            minimum = optimize.minimize(
+                loss, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-11}
+            )
+            return Peak(logit, -float(minimum.fun), *map(float, minimum.x))
+
+        first = self._first if start is None else start
+        peak = found(first, self._most_scatter)
+        if peak.scatter <= 0:
+            return peak
+        # Where seeds tie, the likelihood without scatter can have a peak of its own.
+        without = found(np.array([first[0], self._first[1], 0.0]), 0.0)
+        return max(peak, without, key=lambda peak: peak.value)
+
+    def hides(self, peak: Peak) -> bool:
+        """Whether evaluations are so far apart that they hide the spread between seeds.
+
+        Where the seeds of most batches tie, any small spread is as probable as another. The likelihood then has the
+        shape of a box, and intervals from it would be too short.
+        """
+        return math.exp(peak.log_spread) < HIDDEN * self._width
 
     def best(self) -> Peak:
         """The most probable line of all."""

@@ -50,7 +50,7 @@ class EpochFit:
     """E_min (epochs) and B_crit (samples) with their 95 % intervals; not-a-number if nothing can be fitted.
 
     ``b_crit`` is infinite if epochs do not grow with the batch, and 0 if they grow in proportion to it or faster.
-    Intervals are not-a-number for fewer than six batches.
+    Intervals are not-a-number for fewer than six batches, and where evaluations hide the spread between seeds.
     """
 
     runs: tuple[EpochRun, ...]
@@ -124,15 +124,16 @@ def _fitted(runs: Sequence[EpochRun]) -> EpochFit:
     p = 1.0
     if best.scatter > NO_SCATTER:
         ratio = 2 * (best.value - EpochProfile(runs, with_scatter=False).best().value)
-        p = float(chi_squared_tail(max(ratio, 0.0), 1)) / 2
-    has_intervals = len({run.batch_size for run in runs}) >= INTERVAL_BATCHES
+        p = float(chi_squared_tail(ratio, 1)) / 2
+    hidden = profile.hides(best)
+    has_intervals = len({run.batch_size for run in runs}) >= INTERVAL_BATCHES and not hidden
     lines = profile.lines(best, loss_bound(freedom(runs, best))) if has_intervals else None
     e_min, slope = _of_share(best.share, math.exp(best.log_middle), profile.middle)
     return EpochFit(
         runs=tuple(runs), e_min=e_min, e_min_interval=_interval_at(lines, 0.0),
         b_crit=_b_crit(best.share, profile.middle), b_crit_interval=_b_crit_interval(lines, profile.middle),
         slope=slope, spread=_as_part(math.exp(best.log_spread)),
-        scatter=_as_part(best.scatter), scatter_p=p, note="; ".join(_notes(runs, best, p, lines)), lines=lines,
+        scatter=_as_part(best.scatter), scatter_p=p, note="; ".join(_notes(runs, best, p, lines, hidden)), lines=lines,
         middle=profile.middle,
     )  # fmt: skip
 
@@ -167,7 +168,7 @@ def _unfitted(runs: Sequence[EpochRun], reached: int) -> EpochFit:
     return EpochFit(tuple(runs), nan, UNKNOWN, nan, UNKNOWN, nan, nan, nan, nan, note)
 
 
-def _notes(runs: Sequence[EpochRun], best: Peak, p: float, lines: Lines | None) -> list[str]:
+def _notes(runs: Sequence[EpochRun], best: Peak, p: float, lines: Lines | None, hidden: bool) -> list[str]:
     """What a reader must know in addition to the numbers."""
     notes = []
     missed, batches = sum(not run.reached for run in runs), len({run.batch_size for run in runs})
@@ -182,6 +183,9 @@ def _notes(runs: Sequence[EpochRun], best: Peak, p: float, lines: Lines | None) 
         notes.append("epochs do not grow with the batch: B_crit is unbounded, E_min the mean")
     if best.share == 0:
         notes.append("epochs grow in proportion to the batch or faster: E_min and B_crit are not above 0")
+    if hidden:
+        notes.append("evaluations are too far apart to tell how far seeds spread: no intervals; evaluate more often")
+        return notes
     if lines is None:
         notes.append(f"{batches} batch sizes: intervals need {INTERVAL_BATCHES}")
         return notes
@@ -217,10 +221,10 @@ def _interval_at(lines: Lines | None, relative: float) -> Interval:
 def _ends(lines: Lines, relative: Floats) -> tuple[Floats, Floats]:
     """The fewest and the most epochs of all lines at batches relative to the middle one."""
     shares = lines.shares.reshape(-1, *[1] * relative.ndim)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         growth = np.log(shares + (1 - shares) * relative)
-    middles, halves = (per_line.reshape(shares.shape) for per_line in (lines.log_middles, lines.halves))
-    return np.exp((middles + growth - halves).min(0)), np.exp((middles + growth + halves).max(0))
+        middles, halves = (per_line.reshape(shares.shape) for per_line in (lines.log_middles, lines.halves))
+        return np.exp((middles + growth - halves).min(0)), np.exp((middles + growth + halves).max(0))
 
 
 def _as_part(deviation: float) -> float:

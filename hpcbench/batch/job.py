@@ -210,8 +210,7 @@ def memory_gib(site: Site, request: JobRequest) -> int | None:
 def job_time_s(site: Site, request: JobRequest) -> int:
     """The time limit in seconds. Raises ``InputError`` if it exceeds the site's, or if the warning leaves no time."""
     seconds = time_s("--time", request.time)
-    default_queue = not request.queue or request.queue == site.queue
-    if site.max_time and default_queue and seconds > time_s("max_time", site.max_time):
+    if site.max_time and site.is_own_queue(request.queue) and seconds > time_s("max_time", site.max_time):
         raise InputError(
             f"--time ({request.time}) is more than the {site.max_time} of {site.name}; lower it, or name another "
             "--queue"

@@ -72,9 +72,9 @@ class Site:
     constraint: str = ""
     """Slurm's ``--constraint``, or what PBS takes besides the numbers in ``select``."""
     max_time: str = ""
-    """Longest time of a job there, HH:MM:SS."""
+    """Longest time of a job in the profile's queue, HH:MM:SS."""
     most_jobs: int | None = field(default=None, metadata=within(1, 10**6))
-    """Jobs of a study that are in the queue at once, unless ``--jobs`` says otherwise; absent: all of them."""
+    """Jobs of a study in the profile's queue at once, unless ``--jobs`` says otherwise; absent: all of them."""
     whole_nodes: bool = False
     """Whether jobs always have their nodes to themselves, so that they need not request cores, memory and GPUs."""
     gpu_request: Literal["gpus-per-node", "gpus-per-task", "gres", "none"] = "gpus-per-node"
@@ -114,6 +114,14 @@ class Site:
         check_variables(f"site {self.name}: local_path", self.local_path)
         if self.max_time:
             time_s(f"site {self.name}: max_time", self.max_time)
+
+    def is_own_queue(self, queue: str) -> bool:
+        """Whether a job that names ``queue``, or none, is in the profile's queue, for which its limits hold."""
+        return queue in ("", self.queue)
+
+    def most_jobs_in(self, queue: str) -> int | None:
+        """The most jobs of a study at once in ``queue``; ``None``: no limit that the profile knows."""
+        return self.most_jobs if self.is_own_queue(queue) else None
 
 
 def folders(environ: Mapping[str, str] | None = None) -> list[Path]:

@@ -195,7 +195,8 @@ def make_runs(
     def finished(name: str, state: RunStatus, seconds: float | None) -> None:
         progress.finished(name, state, seconds, sum(count for _, count in left(study, runner.statuses)))
 
-    most_jobs = executor.site.most_jobs if isinstance(executor, PackedJobs) else None
+    queue = study.job_request().queue
+    most_jobs = executor.site.most_jobs_in(queue) if isinstance(executor, PackedJobs) else None
     runner = StudyRunner(
         folder, executor, runs_of(study), slots or options.at_once or most_jobs, options.wait or slots is not None,
         options.retry, options.keep, finished,

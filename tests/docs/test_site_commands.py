@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from hpcbench.batch.site import find_site
 from hpcbench.cli.commands import COMMANDS
 from hpcbench.cli.main import main
 from tests.command_lines import in_blocks, in_lines, in_sentences
@@ -60,3 +62,31 @@ def test_a_documented_command_fits_its_site(
     assert "node-hours" in said.out + said.err
     assert "warning" not in said.out + said.err
     assert list(tmp_path.iterdir()) == there
+
+
+QUEUED = r"""#!/bin/sh
+echo "$PWD" >> "${0%/bin/*}/submitted"
+echo "$(wc -l < "${0%/bin/*}/submitted").server"
+"""
+"""A ``qsub`` that takes every job."""
+
+
+@pytest.mark.slow
+def test_a_ladder_outside_the_queue_of_its_profile_is_submitted_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ladder on a PBS machine, as the page has it: ``most_jobs`` of the profile is for another queue."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/qsub").write_text(QUEUED)
+    (tmp_path / "bin/qsub").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    page = (ROOT / "docs/running-on-a-supercomputer.md").read_text(encoding="utf-8")
+    (words,) = [words for words in in_blocks(page) if words[:2] == ["study", "weak"]]
+    assert find_site("polaris").most_jobs == 1
+    assert main(words) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    (jobs,) = re.findall(r"This study takes at most 225 node-hours, in (\d+) jobs\.", page)
+    assert f"{jobs} jobs, at most 225 node-hours" in said
+    assert len((tmp_path / "submitted").read_text().splitlines()) == int(jobs)
+    assert "not submitted yet" not in said

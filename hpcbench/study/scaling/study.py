@@ -75,7 +75,7 @@ def run_study(study: Scaling, path: Path, options: ExecutionOptions, extras: Ext
         with begun(folder, study.as_dict(), lambda: write_report(study, folder, extras)):
             say(plan(study))
             runs = make_runs(study, folder, options)
-        finish(study, folder, runs, extras)
+        finish(study, folder, runs, extras, options.at_once)
     return DONE
 
 
@@ -85,7 +85,8 @@ def make_runs(
 ) -> dict[str, RunStatus]:  # fmt: skip
     """Make all missing runs, and print a line for each one that ends; returns the status of all runs.
 
-    Runs on this machine follow one another, unless more at once are requested; jobs of a scheduler are all queued.
+    Runs on this machine follow one another, unless more at once are requested. Jobs of a scheduler are queued up to
+    ``options.at_once``, or else the limit of the site's queue; without ``options.wait``, further runs stay absent.
     """
     site = site or find_site(study.site)
     here = site.scheduler == "local"
@@ -116,7 +117,7 @@ def make_runs(
     else:
         executor = SingleRunJobs(folder=folder, site=site, pauses_s=pauses, speak=speak, make=make, groups=grouped,
                                  again=again)  # fmt: skip
-    at_once = options.at_once or (1 if here else site.most_jobs)
+    at_once = options.at_once or (1 if here else site.most_jobs_in(study.job_request(1).queue))
     runner = StudyRunner(
         folder, executor, due, at_once, options.wait or here, options.retry, options.keep, finished
     )  # fmt: skip
@@ -144,7 +145,9 @@ def result(state: RunStatus) -> str:
     return f"{rate}{missed}{slow}"
 
 
-def finish(study: Scaling, folder: StudyFolder, runs: Statuses, extras: Extras) -> None:
+def finish(
+    study: Scaling, folder: StudyFolder, runs: Statuses, extras: Extras, at_once: int | None = None
+) -> None:  # fmt: skip
     """Write the report if a run is done, and print the commands that follow or continue the others."""
     if any(state.done for state in runs.values()):
         write_report(study, folder, extras)
@@ -152,7 +155,10 @@ def finish(study: Scaling, folder: StudyFolder, runs: Statuses, extras: Extras) 
     if ended:
         say(f"{ended} failed; start again: hpcbench study resume {folder.path}")
     if any(state.under_way for state in runs.values()):
-        say(f"\n{counts(runs)}\nstatus: hpcbench study status {folder.path}\n"
+        left = count(runs.values(), "left")
+        resume = f"hpcbench study resume {folder.path}{f' --jobs {at_once}' if at_once else ''}"
+        rest = f"not submitted yet: {counted(left, 'run')}; when others have ended: {resume}\n" if left else ""
+        say(f"\n{counts(runs)}\n{rest}status: hpcbench study status {folder.path}\n"
             f"tables and page, when they are done: hpcbench study report {folder.path}")  # fmt: skip
 
 

@@ -162,6 +162,22 @@ def test_a_study_grows_into_what_its_dataset_allows(
     assert cluster.notes("submit") == ["n0001-train_samples_4-r1", "n0001-train_samples_16-r1"]
 
 
+def test_what_a_queue_has_no_room_for_is_told_and_resumed(
+    small_cosmos: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile, folder = cluster.folder / "cluster.yaml", tmp_path / "new"
+    profile.write_text(profile.read_text() + "queue: debug\nmost_jobs: 1\n")
+    left = "not submitted yet: {} runs; when others have ended: hpcbench study resume {}"
+    assert main(words(small_cosmos, folder, "--queue", "debug")) == 0
+    assert left.format(3, f"{folder}\n") in capsys.readouterr().out
+    assert len(cluster.notes("submit")) == 1
+    assert main(words(small_cosmos, folder, "--queue", "debug", "--jobs", "2")) == 0
+    assert left.format(2, f"{folder} --jobs 2\n") in capsys.readouterr().out
+    assert main(words(small_cosmos, tmp_path / "other", "--queue", "prod")) == 0
+    assert "not submitted yet" not in capsys.readouterr().out
+    assert len(cluster.notes("submit")) == 2 + 4, "the figure is for the queue of the profile"
+
+
 def test_a_scheduler_that_is_not_there_leaves_no_folder(
     small_cosmos: Path,
     cluster: Cluster,

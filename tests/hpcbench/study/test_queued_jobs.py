@@ -17,8 +17,15 @@ def test_a_profile_says_how_many_jobs_are_queued_where_the_command_does_not(
     queue: Queue, folder: StudyFolder, small_cosmos: Path
 ) -> None:
     profile = Path(os.environ["HPCBENCH_SITES"], "cluster.yaml")
-    profile.write_text(profile.read_text() + "most_jobs: 1\n")
+    profile.write_text(profile.read_text() + "queue: debug\nmost_jobs: 1\n")
     assert main(words(folder, small_cosmos)) == 0
     assert list(runs_of_jobs(folder)) == ["0001"]
     assert main(words(folder, small_cosmos, "--jobs", "2")) == 0
+    assert list(runs_of_jobs(folder)) == ["0001", "0002"]
+
+
+def test_the_figure_of_a_profile_is_for_its_own_queue(queue: Queue, folder: StudyFolder, small_cosmos: Path) -> None:
+    profile = Path(os.environ["HPCBENCH_SITES"], "cluster.yaml")
+    profile.write_text(profile.read_text() + "queue: debug\nmost_jobs: 1\n")
+    assert main(words(folder, small_cosmos, "--queue", "prod")) == 0
     assert list(runs_of_jobs(folder)) == ["0001", "0002"]

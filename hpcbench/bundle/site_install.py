@@ -7,6 +7,7 @@ network. ``install.sh`` has already verified the checksums and the version of Py
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -31,7 +32,8 @@ never replaced: no package of the bundle has their name, and nothing outside DIR
 
   sh install.sh --venv DIR      a virtual environment on top of the site's Python
   sh install.sh --target DIR    a folder for PYTHONPATH
-  sh install.sh --prefix DIR    DIR/bin and DIR/lib, as for a module of the site
+  sh install.sh --prefix DIR    DIR/bin and DIR/lib, as for a module of the site (below
+                                DIR/local with the Python of Debian and Ubuntu)
   sh install.sh --check         only say whether this Python has what is needed
 
 Load the site's modules first, so that `python3` has torch. DIR must be new or empty.
@@ -154,7 +156,10 @@ def install(kind: str, folder: Path, facts: dict[str, Any], site: Found) -> None
     """Install into a new folder, whole or not at all. Raises ``InstallError``."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InstallError(f"{folder} exists and is not empty; choose another folder, or remove it")
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as with nohup
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    new_parents = [parent for parent in folder.parents if not parent.exists()]
     done = False
     try:
         python = prepare(kind, folder)
@@ -166,9 +171,12 @@ def install(kind: str, folder: Path, facts: dict[str, Any], site: Found) -> None
         raise InstallError(f"{folder}: cannot write there ({error.strerror}); choose another folder") from None
     finally:
         if not done:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)  # a second signal would leave half of the folder
             shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # another program may have put something there
+                for parent in new_parents:
+                    parent.rmdir()
     say_how_to_use(folder, path)
 
 
@@ -190,6 +198,11 @@ def search_path(kind: str, folder: Path) -> str:
     """What ``PYTHONPATH`` must begin with; empty for an environment. Systems differ in where a prefix has packages."""
     folders = sorted({str(path.parent) for path in folder.rglob("*.dist-info")})
     return "" if kind == "venv" else os.pathsep.join(folders)
+
+
+def script_folder(folder: Path) -> Path:
+    """Where the command ``hpcbench`` is; Debian's own Python has that of a prefix in ``local/bin``."""
+    return next((path.parent for path in sorted(folder.rglob("bin/hpcbench"))), folder / "bin")
 
 
 def run_pip(python: Path, kind: str, folder: Path, absent: list[str], facts: dict[str, Any]) -> None:
@@ -253,9 +266,8 @@ def verify(python: Path, path: str, facts: dict[str, Any], site: Found) -> None:
 def say_how_to_use(folder: Path, path: str) -> None:
     """What to type next."""
     if path:
-        print(
-            f'use it:  export PYTHONPATH={shlex.quote(path)}:"$PYTHONPATH" PATH={shlex.quote(f"{folder}/bin")}:"$PATH"'
-        )
+        scripts = shlex.quote(str(script_folder(folder)))
+        print(f'use it:  export PYTHONPATH={shlex.quote(path)}:"$PYTHONPATH" PATH={scripts}:"$PATH"')
     else:
         print(f"use it:  . {shlex.quote(f'{folder}/bin/activate')}")
     print("then:    hpcbench doctor     (on a compute node)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -149,8 +150,38 @@ def test_an_installation_that_fails_leaves_no_folder(
     monkeypatch.setattr(site_install, "run_pip", fail)
     found = site_install.Found([], [], [])
     with pytest.raises(site_install.InstallError, match="the disk is full"):
-        site_install.install("venv", tmp_path / "environment", {}, found)
-    assert not (tmp_path / "environment").exists()
+        site_install.install("venv", tmp_path / "apps" / "hpcbench" / "environment", {}, found)
+    assert not (tmp_path / "apps").exists(), "nor the folders above that were made for it"
+    (tmp_path / "apps").mkdir()
+    with pytest.raises(site_install.InstallError, match="the disk is full"):
+        site_install.install("target", tmp_path / "apps" / "hpcbench", {}, found)
+    assert list(tmp_path.iterdir()) == [tmp_path / "apps"]
+
+
+SLOW_PIP = """
+import signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run below nohup
+from pathlib import Path
+from hpcbench.bundle import site_install
+def slow(python, kind, folder, absent, facts):
+    (folder / "half").touch()
+    print("in pip", flush=True)
+    time.sleep(60)
+site_install.run_pip = slow
+site_install.install("target", Path(sys.argv[1]), {}, site_install.Found([], [], []))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_one_that_is_told_to_end_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
+    """A terminal that is closed sends SIGHUP."""
+    words = [sys.executable, "-c", SLOW_PIP, str(tmp_path / "apps" / "hpcbench")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "in pip\n"
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 128 + number
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -185,3 +216,12 @@ def test_the_script_is_plain_shell() -> None:
 def test_how_to_use_it_is_quoted_for_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
     site_install.say_how_to_use(Path("/a b"), "")
     assert ". '/a b/bin/activate'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scripts", ["bin", "local/bin"])
+def test_the_path_is_where_the_command_is(scripts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Debian's own Python installs a prefix below its folder ``local``."""
+    (tmp_path / scripts).mkdir(parents=True)
+    (tmp_path / scripts / "hpcbench").touch()
+    site_install.say_how_to_use(tmp_path, "/packages")
+    assert f'PATH={tmp_path / scripts}:"$PATH"\n' in capsys.readouterr().out

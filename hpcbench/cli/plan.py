@@ -40,7 +40,7 @@ One line per mesh; each value is that of the rank with the most of it:
              application can read parts
   memory     the most in a step: parameters, optimizer, buffers, input, and the peak with the
              gradients that exist by then; on processors (--parallel.accelerator cpu) including
-             the workspace of kernels and what the heap keeps, up to 8 % low in float32; on
+             the workspace of kernels and what the heap keeps, up to 11 % low in float32; on
              accelerators without these: what they take there is unmeasured
   halo, back sent in a step, forward and backward: halos, and parts gathered into whole samples
   reduce     gradients that enter the sum over all ranks in a step

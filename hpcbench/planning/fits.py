@@ -17,8 +17,8 @@ NEAR = 0.7
 """The share of a limit above which a need is close to it."""
 UNMEASURED = "without the workspace of kernels, which is unmeasured"
 """What the count of memory leaves out on accelerators."""
-UP_TO_LOW = "up to 8 % low where it was measured"
-"""How exact the count is on processors: ``benchmarks/planned_memory.py``, and ``docs/parallelism.md``."""
+UP_TO_LOW = "up to 11 % low where it was measured"
+"""How exact the count is on processors, in a single process: ``benchmarks/planned_memory.py``."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ What every script promises, on every scheduler (tests check each promise):
    this signal, by preemption or by a lost node, is queued again (requeued if users may, otherwise submitted again), at
    most ``attempts`` times in all, and continues from its checkpoint. ``hpcbench jobs --interrupted`` decides by its
    folder. A cancelled job is not queued again, even if it is cancelled while the script waits for the scheduler.
-6. What was staged to a node is removed from it, including the Python environment (``--bring-environment``).
+6. What was staged to a node is removed from it, and so is the Python environment (``--bring-environment``), as long as
+   the script can still reach the node.
 7. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as for every command.
    A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once, and this
    process checks the job; if the runs have nodes of their own, it starts the ranks of each run as a step of the job,

@@ -32,8 +32,8 @@ commands:
 
 FOOTER = """
 Start with `hpcbench demo`. `hpcbench COMMAND --help` explains a command.
-Exit codes: 0 done, 1 aborted, 2 bad input, 3 target not reached, 4 run folder held by
-another job, 128+n ended by signal n.
+Exit codes: 0 done, 1 aborted, 2 bad input, 3 target not reached, 128+n ended by signal n;
+of a job, 4 if another job holds its run folder (a training by hand is refused with 2).
 """
 
 

@@ -51,6 +51,7 @@ def options_of(*command: str) -> set[str]:
 OTHER_PROGRAMS = {
     "hpcbench": r".*",  # tests/docs/test_commands.py
     ".": r"~/hpcbench/bin/activate",
+    "export": r"PYTHONPATH=(\S+):\$PYTHONPATH PATH=\1/bin:\$PATH",
     "module": r"load \w+",
     "tar": r"-xzf hpcbench\.tar\.gz",
     "conda": r"(create --name \w+ python=3\.1[123]|activate \w+|install --channel conda-forge [\w ]+)",

@@ -43,7 +43,8 @@ def test_help_names_every_command_with_a_line(capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     for name in COMMANDS:
         assert re.search(rf"^  {name} +{re.escape(command(name).HELP)}$", text, re.MULTILINE)
-    assert "Exit codes: 0 done, 1 aborted, 2 bad input, 3 target not reached, 4 run folder held by" in text
+    assert "Exit codes: 0 done, 1 aborted, 2 bad input, 3 target not reached, 128+n ended by signal n;" in text
+    assert "of a job, 4 if another job holds its run folder (a training by hand is refused with 2)." in text
     assert main(["--help"]) == 0
     assert capsys.readouterr().out == text
 

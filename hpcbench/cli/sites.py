@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list, or one profile as its file has it, with the facts of its machine."""
+    """Print the list, or one profile as its file has it, with the facts of its machine.
+
+    The exit code is 2 if a profile in the list cannot be read.
+    """
     from hpcbench.batch.machine import find_machine, known_machines, titles_of, yaml_files
     from hpcbench.batch.machine_facts import facts_page, machines_table
     from hpcbench.batch.site import check_packages, known_sites, machine_folders
@@ -48,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.machines:
         print(machines_table(known_machines(folders)))
     elif args.name is None:
-        print(sites_table())
+        return list_sites()
     elif args.name in (sites := known_sites()) or args.name.endswith((".yaml", ".yml")):
         print(profile_page(args.name))
     elif args.name in machines:
@@ -71,15 +74,25 @@ def profile_page(name: str) -> str:
     return text if site.machine is None else f"{text}\n\n{facts_page(site.machine)}"
 
 
-def sites_table() -> str:
-    """The profiles, a line each."""
+def list_sites() -> int:
+    """Print the profiles, a line each, and below them why any cannot be read; returns the exit code."""
     from hpcbench.batch.site import known_sites, read_site
-    from hpcbench.results.tables import table
+    from hpcbench.exits import BAD_INPUT, DONE
+    from hpcbench.results.tables import table, wrapped
+    from staging.errors import InputError
 
-    rows = []
+    rows, damaged = [], []
     for name, path in known_sites().items():
-        site = read_site(path)
+        try:
+            site = read_site(path)
+        except InputError as error:
+            rows.append([name, "damaged", *"---", "see below"])
+            damaged.append(wrapped(f"{name}: {error}"))
+            continue
         cores = "?" if site.node.cores is None else str(site.node.cores)
         gpus = f"{site.node.gpus} {site.node.gpu}" if site.node.gpus else "-"
         rows.append([name, site.scheduler, site.launcher, cores, gpus, site.title])
-    return table(("site", "scheduler", "launcher", "cores", "GPUs of a node", "what"), rows, ("cores",))
+    print(table(("site", "scheduler", "launcher", "cores", "GPUs of a node", "what"), rows, ("cores",)))
+    for text in damaged:
+        print(f"\n{text}")
+    return BAD_INPUT if damaged else DONE

@@ -107,6 +107,24 @@ def test_sites_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "scheduler: pbs\n" in capsys.readouterr().out
 
 
+def test_a_bad_profile_has_a_row_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ours.yaml").write_text("title: ours\nscheduler: slurm\nlauncher: srun\nquue: gpu\n")
+    (tmp_path / "theirs.yaml").write_text("title: theirs\nscheduler: slurm\nlauncher: srun\nmachine: none\n")
+    monkeypatch.setenv("HPCBENCH_SITES", str(tmp_path))
+    assert main(["sites"]) == 2
+    said = capsys.readouterr()
+    table, *below = said.out.split("\n\n")
+    assert {line.split()[0] for line in table.splitlines()[2:]} == set(known_sites())
+    assert [line.split()[:2] for line in table.splitlines() if "see below" in line] == [
+        ["ours", "damaged"], ["theirs", "damaged"],
+    ]  # fmt: skip
+    assert "ours.yaml: unknown key 'quue'; did you mean 'queue'" in " ".join(below[0].split())
+    assert below[1].startswith("theirs: ")
+    assert said.err == ""
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

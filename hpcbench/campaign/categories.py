@@ -164,12 +164,10 @@ def check_category(
 ) -> None:  # fmt: skip
     """Raise a one-line ``InputError`` that names the rule, for the first setting that the category refuses.
 
-    ``given`` are the dotted settings of the command line.
+    ``given`` has words for each setting that the user gives, such as ``--optim.lr``.
     """
     for refusal in refusals(scenario, category, config, base):
-        where = f"--{refusal.setting} {shown(refusal.value)}" if refusal.setting in (given or {}) else (
-            f"{refusal.setting} {shown(refusal.value)}"
-        )  # fmt: skip
+        where = f"{(given or {}).get(refusal.setting, refusal.setting)} {shown(refusal.value)}"
         others = [
             other.name for other in campaign.categories
             if other != category and refusal.setting not in {r.setting for r in refusals(scenario, other, config, base)}

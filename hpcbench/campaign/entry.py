@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from hpcbench.application import Application, find_application
 from hpcbench.batch.job_request import JobRequest
-from hpcbench.campaign.categories import check_category, shown
+from hpcbench.campaign.categories import OPTIONS, check_category, shown
 from hpcbench.campaign.rules import Batch, Campaign, Category, Dataset, Scenario, Stop
+from hpcbench.config.read_yaml import read_yaml
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.study.scaling.point_results import Mode
+from hpcbench.study.scaling.request import dotted
 from staging.errors import InputError
 
 
@@ -91,16 +94,30 @@ def base_config(entry: Entry) -> RunConfig:
     return resolve(entry.application, entry.scenario.preset, None, own_settings(entry))
 
 
+def file_settings(entry: Entry) -> dict[str, tuple[Path, Any]]:
+    """The dotted settings of the user's files, each with the last file that names it and its value there."""
+    return {name: (path, value) for path in entry.files for name, value in dotted(read_yaml(path)).items()}
+
+
+def given_settings(entry: Entry) -> dict[str, tuple[str, str]]:
+    """The user's settings, from files and command line: words for where each one is given, and its value as text."""
+    in_files = {name: (f"{path}: {name}", shown(value)) for name, (path, value) in file_settings(entry).items()}
+    return in_files | {name: (f"--{name}", value) for name, value in entry.settings.items()}
+
+
 def run_settings(entry: Entry) -> dict[str, str]:
     """Dotted settings of the runs on top of ``own_preset`` and the user's files; the user's settings come last.
 
-    A preset that the user chose keeps its own recipe, as far as the rules allow that.
+    A preset that the user chose keeps its own recipe, and a file its own values, as far as the rules allow that.
     """
-    campaign_settings = own_settings(entry)
-    if entry.preset is not None:
-        campaign_settings = {
-            name: value for name, value in campaign_settings.items() if name not in entry.scenario.recipe
-        }
+    in_files = file_settings(entry)
+    campaign_settings = {
+        name: value for name, value in own_settings(entry).items()
+        if name not in in_files and (entry.preset is None or name not in entry.scenario.recipe)
+    }  # fmt: skip
+    if "optim.name" in campaign_settings:  # it comes after the files, and would unset the options that they give
+        options = {name: shown(value) for name, (_, value) in in_files.items() if name in OPTIONS}
+        campaign_settings |= options
     return {**campaign_settings, **entry.settings}
 
 
@@ -113,7 +130,8 @@ def run_config(entry: Entry) -> RunConfig:
     config = resolve(entry.application, entry.own_preset, list(entry.files), run_settings(entry))
     refuse_what_cannot_count(entry, config)
     base = base_config(entry)
-    check_category(entry.campaign, entry.scenario, entry.category, config, base, entry.settings)
+    given = {name: words for name, (words, _) in given_settings(entry).items()}
+    check_category(entry.campaign, entry.scenario, entry.category, config, base, given)
     if config.train.accumulation > 1 and not entry.scenario.batch.accumulation:
         raise InputError(
             f"--train.accumulation {config.train.accumulation}: {entry.campaign.name} allows no accumulation "
@@ -123,19 +141,21 @@ def run_config(entry: Entry) -> RunConfig:
 
 
 def refuse_decided_settings(entry: Entry) -> None:
-    """Raise ``InputError`` for the seed, and for batch options that the rules decide."""
-    if "train.seed" in entry.settings:
-        raise InputError("--train.seed is for the campaign to draw, from the clock; leave it out")
+    """Raise ``InputError`` for the seed, and for a batch that the rules decide, wherever they are given."""
+    given = given_settings(entry)
+    if "train.seed" in given:
+        where, _ = given["train.seed"]
+        raise InputError(f"{where} is for the campaign to draw, from the clock; leave it out")
     batch, name = entry.scenario.batch, entry.campaign.name
-    local = entry.settings.get("train.local_batch_size")
+    where, local = given.get("train.local_batch_size", ("", None))
     if local is not None and batch.local_size is not None and local != str(batch.local_size):
         raise InputError(
-            f"--train.local_batch_size {local}: {name} fixes the local batch at {batch.local_size} (rule: batch of "
+            f"{where} {local}: {name} fixes the local batch at {batch.local_size} (rule: batch of "
             f"scenario {entry.scenario.name}); leave it out"
         )
     if local is not None and batch.local_size is None:
         raise InputError(
-            f"--train.local_batch_size {local}: in scenario {entry.scenario.name} of {name} it follows from the global "
+            f"{where} {local}: in scenario {entry.scenario.name} of {name} it follows from the global "
             "batch and the number of accelerators; leave it out, and change --nodes"
         )
     if entry.global_batch is not None and batch.global_size not in (None, entry.global_batch):

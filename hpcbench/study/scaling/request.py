@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,13 +123,12 @@ def refuse_decided(keys: Iterable[str], where: str, steps: int | None) -> None:
             raise InputError(f"{where}train.target ends no run of --steps ({steps}); leave out one of them")
 
 
-def dotted(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted keys of a settings file."""
+def dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a settings file by their dotted keys."""
+    values: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"
+        values |= dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return values
 
 
 def check_options(asked: ScalingRequest, config: RunConfig) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.campaign.categories import broken, category_of, rule_for, scenario_of
+from hpcbench.campaign.categories import broken, category_of, rule_for, scenario_of, value_of
 from hpcbench.campaign.entry import Entry, global_batch_of, ladder, run_config
 from hpcbench.campaign.rules import SettingRule
 from staging.errors import InputError
@@ -97,6 +97,48 @@ def test_a_limit_of_steps_in_a_file_is_refused_too(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("train:\n  max_steps: 5\n")
     entry = entry_of(shipped(NERSC), "deepcam", "optimized", files=(tmp_path / "own.yaml",))
     assert "--train.max_steps 5: no run with it counts" in refused(entry)
+
+
+@pytest.mark.parametrize(
+    ("campaign", "scenario", "category", "setting", "value", "said"),
+    [
+        (ESIF, "s2", "baseline", "optim.lr", "0.01", "optim.lr 0.01: category baseline of esif-hpc-4 fixes optim.lr"),
+        (ESIF, "s2", "optimized", "optim.lr", "0.01", ""),
+        (ESIF, "s2", "optimized", "optim.betas", "[0.8, 0.9]", ""),
+        (ESIF, "s2", "optimized", "optim.name", "nvlamb", ""),
+        (ESIF, "s2", "baseline", "optim.betas", "[0.8, 0.9]", "fixes optim.betas at [0.9, 0.999]"),
+        (ESIF, "s2", "baseline", "train.precision", "bf16-mixed", ""),
+        (ESIF, "s2", "optimized", "train.target", "0.5", "train.target 0.5: category optimized of esif-hpc-4 fixes"),
+        (ESIF, "s2", "optimized", "train.max_epochs", "3", "(rule: when a run ends is part of the metric)"),
+        (ESIF, "s1", "baseline", "train.local_batch_size", "3", "train.local_batch_size 3: esif-hpc-4 fixes the local"),
+        (ESIF, "s1", "baseline", "train.local_batch_size", "12", ""),
+        (ESIF, "s2", "baseline", "train.local_batch_size", "12", "train.local_batch_size 12: in scenario s2"),
+        (ESIF, "s2", "optimized", "train.seed", "7", "train.seed is for the campaign to draw, from the clock; leave"),
+        (NERSC, "deepcam", "optimized", "optim.lr", "0.01", ""),
+        (MLPERF, "deepcam", "closed", "optim.name", "sgd", "allows optim.name adam or adamw or nvlamb"),
+    ],
+)  # fmt: skip
+def test_a_file_counts_as_the_command_line(
+    tmp_path: Path, campaign: str, scenario: str, category: str, setting: str, value: str, said: str
+) -> None:
+    """Fixed, free and end-of-run settings: refused in the same words, or trained with."""
+    path, (group, key) = tmp_path / "own.yaml", setting.split(".")
+    path.write_text(f"{group}:\n  {key}: {value}\n")
+    typed = entry_of(shipped(campaign), scenario, category, settings={setting: value})
+    filed = entry_of(shipped(campaign), scenario, category, files=(path,))
+    if said:
+        assert said in refused(filed)
+        assert refused(filed) == refused(typed).replace(f"--{setting}", f"{path}: {setting}")
+        return
+    assert run_config(filed) == run_config(typed)
+    assert str(value_of(run_config(filed), setting)) == value.replace("[", "(").replace("]", ")")
+
+
+def test_the_command_line_comes_after_a_file(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("optim:\n  lr: 0.01\n  betas: [0.8, 0.9]\n")
+    chosen = {"files": (tmp_path / "own.yaml",), "settings": {"optim.lr": "0.003"}}
+    optim = run_config(entry_of(shipped(ESIF), "s2", "optimized", **chosen)).optim
+    assert (optim.lr, optim.betas) == (0.003, (0.8, 0.9))
 
 
 def test_a_rule_may_name_the_type_of_sums() -> None:

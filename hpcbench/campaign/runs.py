@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from hpcbench.batch.site import Site, find_site
-from hpcbench.campaign.entry import Entry, global_batch_of, run_config, run_settings
+from hpcbench.campaign.entry import Entry, given_settings, global_batch_of, run_config, run_settings
 from hpcbench.campaign.folder import CampaignFolder
 from hpcbench.campaign.sizes import SizePlan, counts_problem, plan_sizes
 from hpcbench.config.resolve import resolve
@@ -60,10 +61,15 @@ def make_entry(entry: Entry, folder: CampaignFolder, options: ExecutionOptions, 
     """
     site = find_site(entry.site)
     config, sizes = check_entry(entry, site)
-    if entry.rehearsal and "data.root" not in entry.settings:
+    lacks_data = False
+    if entry.rehearsal and "data.root" not in given_settings(entry):
         entry = with_simulated_data(entry, folder, dry_run=dry_run)
+        root = Path(entry.settings["data.root"])
+        lacks_data = dry_run and not root.exists()
+        if lacks_data:
+            say(f"data: would be simulated in {root}\n")
     place = folder.study(entry.category, entry.scenario)
-    study = study_of(entry, config, sizes, place)
+    study = study_of(entry, config, sizes, place, may_lack_data=lacks_data)
     if dry_run:
         say(plan(study))
         return False
@@ -79,8 +85,13 @@ def with_simulated_data(entry: Entry, folder: CampaignFolder, *, dry_run: bool) 
     return replace(entry, settings={**entry.settings, "data.root": str(root)})
 
 
-def study_of(entry: Entry, config: RunConfig, sizes: Sequence[SizePlan], place: StudyFolder) -> Scaling:
-    """The study that makes the runs. Raises ``InputError`` for what the site cannot give."""
+def study_of(
+    entry: Entry, config: RunConfig, sizes: Sequence[SizePlan], place: StudyFolder, *, may_lack_data: bool = False
+) -> Scaling:
+    """The study that makes the runs. Raises ``InputError`` for what the site cannot give.
+
+    ``may_lack_data``: whether the dataset is made after this.
+    """
     settings = run_settings(entry)
     whole = global_batch_of(entry, config)
     if entry.mode != "strong":
@@ -91,6 +102,7 @@ def study_of(entry: Entry, config: RunConfig, sizes: Sequence[SizePlan], place: 
         global_batch_size=whole if entry.mode == "strong" else None,
         instance_nodes=entry.instance_nodes if entry.scenario.throughput else None, files=entry.files,
         stages=entry.stages, seed=first_seed(place), command=entry.command, may_lack_target=True,
+        may_lack_data=may_lack_data,
     )  # fmt: skip
     return define(entry.application, asked, settings)
 

@@ -68,6 +68,8 @@ class ScalingRequest:
     command: str = ""
     may_lack_target: bool = False
     """Whether runs may train for ``train.max_epochs``, without a target and without ``steps``."""
+    may_lack_data: bool = False
+    """Whether the dataset is made after this, so that it is not looked at."""
 
 
 def define(application: Application, asked: ScalingRequest, settings: Mapping[str, str]) -> Scaling:
@@ -97,7 +99,8 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
     check_points(study, site)
     first = job_of(study, site, all_runs(study)[0], Path("run"))
     study = replace(study, cores_per_rank=first.cores_per_rank, gpus_per_rank=first.gpus_per_rank)
-    check_data(study)
+    if not asked.may_lack_data:
+        check_data(study)
     check_fits(study, site)
     return study
 

@@ -110,6 +110,18 @@ def test_a_run_on_simulated_nodes_says_that_it_does_not_count(
     assert ("so that their runs do not count as results of the campaign; give --site" in out) == simulated
 
 
+def test_a_dry_run_of_a_rehearsal_says_what_it_would_simulate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["mlperf-hpc-3.0", "--rehearsal", "--scenario", "deepcam", "--campaign-dir", "new"]
+    assert main(["campaign", "run", *words, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "data: would be simulated in new/data/deepcam\n" in out
+    assert "3 runs on this machine; its nodes are simulated" in out, "the plan"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.usefixtures("four_gib_a_sample")
 def test_plan_looks_at_the_dataset_that_is_here(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

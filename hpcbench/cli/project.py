@@ -18,10 +18,11 @@ runs measured at that size, plus the other time that a run takes, with an interv
   hpcbench project runs/short-1 --epochs 22 23 23 25
 
 The runs may be short (--train.max_steps 200), but must have the nodes and the global batch of
-the submission. Epochs are those of the reference convergence point at this batch, or between two
-such points, times the ratios of published entries to the reference: of those with its recipe if
-your runs have it, else of those with another recipe. --epochs gives your own: a number for each
-run that reached the published quality.
+the submission, on real nodes and ranks, with samples of the published shape. Runs that did not end
+are left out, each with a line. Epochs are those of the reference convergence point at this batch,
+or between two such points, times the ratios of published entries to the reference: of those with
+its recipe if your runs have it, else of those with another recipe. --epochs gives your own: a
+number for each run that reached the published quality.
 
 The interval holds 90 % of simulated submissions: epochs are drawn from the known ones, rates
 around the measured ones with their spread and that of published submissions, 2.4 %. Runs of two
@@ -66,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
         of_reference = is_reference_recipe(application, ruleset, batch, measured.recipe)
         known = on_another_system(known, ratios_of(published_entries(), of_reference), of_reference)
     projection = project(known, measured.costs, RUNS[application], reference if measured.division == "closed" else None)
+    for line in measured.left_out:
+        print(textwrap.fill(line, 98, subsequent_indent="  "))
     print(f"{textwrap.fill(measured.words, 98, subsequent_indent='  ')}\n")
     for line in interval_words(projection, known):
         print(textwrap.fill(line, 98, subsequent_indent="  "))

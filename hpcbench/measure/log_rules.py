@@ -16,6 +16,8 @@ QUALITY_KEYS = ("eval_error", "eval_accuracy")
 PUBLISHED_TARGETS = {"cosmoflow": 0.124, "deepcam": 0.82, "oc20": 0.036, "openfold": 0.8}
 PUBLISHED_SAMPLES = {"cosmoflow": (524288, 65536), "deepcam": (121266, 15158)}
 """Training and validation samples since round 1.0."""
+PUBLISHED_SHAPES = {"cosmoflow": {"sample_size": 128, "channels": 4}, "deepcam": {"height": 768, "width": 1152}}
+"""Settings of ``data`` that give the shape of a sample, as published since round 1.0."""
 
 
 def check_rules(events: list[Event], benchmark: str, division: str, ruleset: str) -> tuple[list[str], list[str]]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.measure.log_rules import PUBLISHED_SAMPLES
+from hpcbench.measure.log_rules import PUBLISHED_SAMPLES, PUBLISHED_SHAPES
 from hpcbench.results.units import counted
 from hpcbench.submission.projection import Costs
-from hpcbench.submission.submitted_runs import SubmittedRun, read_submitted
+from hpcbench.submission.submitted_runs import SubmittedRun, group_of, read_submitted
 from staging.errors import InputError
 
 
@@ -27,6 +27,8 @@ class MeasuredCosts:
     recipe: dict[str, Any]
     """Settings in the log of the first run."""
     costs: Costs
+    left_out: tuple[str, ...] = ()
+    """Lines on the runs that do not count, because they did not end or were cut off."""
 
     @property
     def words(self) -> str:
@@ -42,9 +44,10 @@ class MeasuredCosts:
 def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
     """The costs that runs measured.
 
-    Raises ``InputError`` if they differ in size or batch, lack a part, or were resumed.
+    Raises ``InputError`` if they differ in size or batch, lack a part, were resumed, simulated ranks or nodes, or have
+    samples of another shape than the published set.
     """
-    runs, _ = read_submitted(paths)
+    runs, left_out = read_submitted(paths)
     first = runs[0]
     if first.benchmark not in PUBLISHED_SAMPLES:
         raise InputError(f"{first.folder.path}: the sizes of {first.benchmark}'s dataset are not known here")
@@ -53,6 +56,7 @@ def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
             raise InputError(
                 f"{run.folder.path} was resumed, and its gaps would count as a cost; give runs in one piece"
             )
+        refuse_other_work(run)
         for what in ("application", "nodes", "global_batch_size", "division", "ruleset"):
             one, other = getattr(first.summary, what), getattr(run.summary, what)
             if one != other:
@@ -64,7 +68,26 @@ def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
         first.record.recipe,
         Costs(tuple(rate_of(run) for run in runs), statistics.median(evaluation_s(run, validation) for run in runs),
               statistics.median(fixed_s(run) for run in runs), train),
+        tuple(left_out),
     )  # fmt: skip
+
+
+def refuse_other_work(run: SubmittedRun) -> None:
+    """Raise ``InputError`` if a run simulated ranks or nodes, or if its samples have not the published shape."""
+    for what in ("ranks", "nodes"):
+        count = getattr(run.summary, f"simulated_{what}")
+        if count:
+            raise InputError(
+                f"{run.folder.path}: its {what} were simulated (parallel.simulated_{what} {count}), and its times are "
+                f"not those of real ones; give runs on real {what}"
+            )
+    data = group_of(run.config, "data")
+    for key, published in PUBLISHED_SHAPES[run.benchmark].items():
+        if data.get(key) != published:
+            raise InputError(
+                f"{run.folder.path}: data.{key} is {data.get(key)}, that of the published set {published}; give runs "
+                "on samples of the published shape"
+            )
 
 
 def rate_of(run: SubmittedRun) -> float:

@@ -105,7 +105,7 @@ def read_submitted(paths: Sequence[Path], *, instances: bool = False) -> tuple[l
             continue
         runs.append(run)
     if not runs:
-        raise InputError(f"no run is left to package: {'; '.join(left_out)}")
+        raise InputError(f"no run is left: {'; '.join(left_out)}")
     return runs, left_out
 
 

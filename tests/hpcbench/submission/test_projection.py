@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbench.application import find_application
 from hpcbench.cli.main import main
+from hpcbench.config.resolve import resolve
+from hpcbench.measure.log_rules import PUBLISHED_SHAPES
 from hpcbench.prediction.recipes import reference_points
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.submission.measured_costs import MeasuredCosts, read_costs
@@ -132,6 +136,50 @@ def test_the_rate_is_that_after_the_warm_up_and_a_resumed_run_is_refused(tmp_pat
     folder.write_summary(replace(summary, resumed=1))
     with pytest.raises(InputError, match="run was resumed, and its gaps would count as a cost; give runs in one piece"):
         read_costs([folder.path])
+
+
+@pytest.mark.parametrize(
+    ("application", "changes", "said"),
+    [
+        ("cosmoflow", {"data__sample_size": "16", "model__conv_layers": "3"},
+         "data.sample_size is 16, that of the published set 128; give runs on samples of the published shape"),
+        ("deepcam", {"data__width": "64"}, "data.width is 64, that of the published set 1152; give runs on samples"),
+        ("cosmoflow", {"simulated_ranks": 4}, "its ranks were simulated (parallel.simulated_ranks 4), and its times"),
+        ("cosmoflow", {"simulated_nodes": 16}, "its nodes were simulated (parallel.simulated_nodes 16), and its times"),
+    ],
+)  # fmt: skip
+def test_runs_of_other_work_are_refused(
+    tmp_path: Path, build_run: BuildRun, application: str, changes: dict[str, Any], said: str
+) -> None:
+    """Samples of 16^3 take a 512th of the time of published ones; times of simulated nodes are of this machine."""
+    settings = {key: value for key, value in changes.items() if "__" in key}
+    folder = RunFolder(build_run(tmp_path / "run", application, epochs=7, **settings))
+    simulated = {key: value for key, value in changes.items() if "__" not in key}
+    folder.write_summary(replace(folder.read_summary(), **simulated))
+    with pytest.raises(InputError, match=re.escape(f"{folder.path}: {said}")):
+        read_costs([folder.path])
+
+
+def test_the_published_shapes_are_those_of_the_presets() -> None:
+    for application, shape in PUBLISHED_SHAPES.items():
+        data = resolve(find_application(application), "mlperf").data
+        assert {key: getattr(data, key) for key in shape} == shape
+
+
+def test_runs_that_are_left_out_are_named(
+    tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done, cut, unended = (build_run(tmp_path / name) for name in ("done", "cut", "unended"))
+    folder = RunFolder(cut)
+    folder.write_summary(replace(folder.read_summary(), status="aborted", cause="signal", reason="SIGUSR1"))
+    (unended / "summary.json").unlink()
+    assert main(["project", str(done), str(cut), str(unended)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{cut} is left out: it was cut off (SIGUSR1)" in said
+    assert f"{unended} is left out: its run has not ended" in said
+    assert "samples/s (1 measured)" in said
+    assert main(["project", str(unended)]) == 2
+    assert f"no run is left: {unended} is left out" in capsys.readouterr().err
 
 
 def test_the_command(tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ COLUMNS = (
     "accelerators", "global_batch_size", "score", "official", "official_crash", "models_per_min", "mean_epochs",
     "reference_epochs", "least_epochs", "unit_of_epochs", "factor", "faults", "notes", "verified",
 )  # fmt: skip
-"""``score`` and ``official`` are in minutes; ``score`` is already normalised by ``factor``.
+"""``score`` and ``official`` are in minutes; ``score`` is already normalised by ``factor``, 1 for a throughput.
 
 ``unit_of_epochs`` is that of the three columns before it: of OpenFold they count samples. ``verified`` says that scores
 are computed here.

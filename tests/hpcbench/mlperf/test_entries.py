@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.mlperf.entries import Entry, entries_of
+from hpcbench.mlperf.entries_table import row_of
 from hpcbench.mlperf.run_record import RunRecord
 
 RUN = RunRecord(
@@ -89,6 +90,16 @@ def test_throughput_lasts_from_the_first_start_to_the_last_stop() -> None:
     lost = entry_of(made)
     assert lost.models_per_min is None
     assert "status: 1 instance without convergence, to be pruned" in lost.faults
+
+
+def test_a_throughput_is_tested_against_the_reference_but_not_normalised() -> None:
+    entry = entry_of(runs(mode="throughput", epochs=22.0))
+    assert entry.score_min == pytest.approx(50.0)
+    row = row_of(entry)
+    assert (row["mean_epochs"], row["reference_epochs"], row["factor"]) == (22, 22.625, 1)
+    assert row_of(entry_of(runs(epochs=22.0)))["factor"] == pytest.approx(22.625 / 22)
+    too_fast = entry_of(runs(mode="throughput", epochs=20.0))
+    assert too_fast.faults[0].startswith("convergence: 20 epochs, the reference 22.62")
 
 
 def test_pruned_runs_do_not_count() -> None:

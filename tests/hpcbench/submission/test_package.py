@@ -204,16 +204,18 @@ def test_one_miss_is_the_slowest_and_faster_epochs_are_normalised(
     assert f"{10 * factor:.3f}" in words
 
 
-def test_throughput_prunes_and_asks_for_time_to_train(
+def test_throughput_is_not_normalised_prunes_and_asks_for_time_to_train(
     tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Six instances beside one another on 96 nodes; one did not converge. They last from minute 0 to 15."""
-    runs = [build_run(tmp_path / f"r{number}", application="deepcam", seed=1 + number, epochs=7, minutes=10 + number,
-                      quality=0.7 if number == 0 else None) for number in range(6)]  # fmt: skip
+    runs = [build_run(tmp_path / f"r{number}", application="deepcam", seed=1 + number, epochs=6 if number < 3 else 7,
+                      minutes=10 + number, quality=0.7 if number == 0 else None) for number in range(6)]  # fmt: skip
     words = ["package", "LAB", "--throughput", *map(str, runs), "--system", "box", "--out", str(tmp_path)]
     assert main(words) == 1
     printed = said(capsys)
     assert "box deepcam throughput 5 15.000 0.3333" in printed
+    assert "convergence: 6.667 epochs, the reference 6.944, least accepted" in printed
+    assert "normalised" not in printed
     assert "throughput is submitted together with time to train alone add 5 runs of deepcam" in printed
     assert "pruned, without convergence or with the seed of another: r0" in printed
     assert "Official checkers: no errors" in printed

@@ -19,7 +19,7 @@ PLAIN = {
 }  # fmt: skip
 """The plain baseline: float32 without TF32, nothing compiled, gradients sent when all are there."""
 FACTORS = ("precision", "compiler", "graph", "memory", "optimizer", "messages", "sums", "loader", "ranks")
-OF_MESSAGES = ("messages", "sums")
+OF_MESSAGES: tuple[str, ...] = ("messages", "sums")
 """Factors that do not apply to one rank alone."""
 BASELINE = "baseline"
 
@@ -152,10 +152,21 @@ def keep(options: Sequence[Option], held: Mapping[str, str]) -> tuple[list[Optio
     return kept, missing
 
 
+def left_out(options: Sequence[Option]) -> tuple[list[Option], str]:
+    """The options that do nothing beside the others, and why."""
+    factors, reason = OF_MESSAGES, "one rank sends nothing"
+    if not any(option.ranks == 1 for option in options):
+        factors, reason = ("messages",), "a step with a CUDA graph sends its gradients after the backward pass"
+        if not any(option.factor == "graph" for option in options):
+            return [], ""
+    return [option for option in options if option.factor in factors], reason
+
+
 def combined(options: Sequence[Option]) -> Option:
-    """Options of several factors as one; with one rank, without the options for messages."""
+    """Options of several factors as one, without those that do nothing beside the others."""
+    unused, _ = left_out(options)
+    used = [option for option in options if option not in unused]
     ranks = next((option.ranks for option in options if option.ranks is not None), None)
-    used = [option for option in options if not (ranks == 1 and option.factor in OF_MESSAGES)]
     settings = {key: value for option in used for key, value in option.settings.items()}
     name = "+".join(option.name for option in used)
     return Option(

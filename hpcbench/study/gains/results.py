@@ -167,13 +167,18 @@ def chosen(results: Results) -> Option | None:
     """The options that helped as one, the fastest of every factor; ``None`` if fewer than two, or before all ended."""
     if any(result.left for result in (results.baseline, *results.options)):
         return None
+    option = combined(helpful(results))
+    return option if "+" in option.name else None
+
+
+def helpful(results: Results) -> list[Option]:
+    """The fastest option of every factor among those that were faster without a worse quality."""
     best: dict[str, OptionResult] = {}
     for result in results.options:
         other = best.get(result.option.factor)
         if result.verdict == "faster" and (other is None or speed(result) < speed(other)):
             best[result.option.factor] = result
-    option = combined([result.option for result in best.values()])
-    return option if "+" in option.name else None
+    return [result.option for result in best.values()]
 
 
 def speed(result: OptionResult) -> float:

@@ -8,8 +8,9 @@ from hpcbench.results.plots import metric_label
 from hpcbench.results.units import counted
 from hpcbench.study.epoch_comparison import LEVEL
 from hpcbench.study.gains.definition import Gains
+from hpcbench.study.gains.options import left_out
 from hpcbench.study.gains.quality_comparison import seeds_needed
-from hpcbench.study.gains.results import APART, MOST_BLOCKS, OptionResult, Results
+from hpcbench.study.gains.results import APART, MOST_BLOCKS, OptionResult, Results, helpful
 from hpcbench.study.gains.step_ratio import StepRatio
 from hpcbench.study.series_comparison import p_words
 
@@ -51,13 +52,7 @@ def findings(results: Results, metric: str) -> list[str]:
     said = []
     if results.together is not None and results.together.ratio is not None:
         said.append(f"{capital(results.together.option.label)}: {ratio_sentence(results.together, metric)}")
-    elif not any(result.left or result.verdict == APART for result in results.options):
-        helped = [result for result in results.options if result.verdict == "faster"]
-        said.append(
-            "Fewer than two options of different kinds helped, so that none were tried together."
-            if helped
-            else "No option made a step shorter than the baseline's noise, so that none were tried together."
-        )
+    said += together_words(results)
     for result in results.options:
         if result.verdict in ("faster", "slower", "worse quality") and result.ratio is not None:
             said.append(f"{capital(result.option.label)}: {ratio_sentence(result, metric)}")
@@ -68,6 +63,24 @@ def findings(results: Results, metric: str) -> list[str]:
     if apart:
         said.append(f"No time is compared of {', '.join(apart)}, which did not run beside the baseline.")
     return said or ["Too few runs are done to say."]
+
+
+def together_words(results: Results) -> list[str]:
+    """Which options that helped were not tried together, and why; nothing before all have ended."""
+    alone = (results.baseline, *results.options)
+    if any(result.left or result.verdict == APART for result in alone):
+        return []
+    helped = helpful(results)
+    unused, reason = left_out(helped)
+    names = ", ".join(option.label for option in unused)
+    said = f"Helped alone but not combined, since {reason}: {names}"
+    if results.together is not None:
+        return [f"{said}."] if unused else []
+    if unused:
+        return [f"{said}; one option was left, so that none were tried together."]
+    if helped:
+        return ["Fewer than two options of different kinds helped, so that none were tried together."]
+    return ["No option made a step shorter than the baseline's noise, so that none were tried together."]
 
 
 def ratio_sentence(result: OptionResult, metric: str) -> str:

@@ -96,6 +96,15 @@ def test_one_rank_takes_no_options_of_messages_along() -> None:
     assert "parallel.overlap" not in both.settings
 
 
+def test_a_graph_takes_no_overlap_along_but_sums_of_a_smaller_type() -> None:
+    """The gradients of a graphed step are sent when it has ended (``TrainingStep.accumulate``)."""
+    options, _ = candidates(Machine(16, accelerators=2), SHAPE)
+    named = {each.name: each for each in options}
+    both = combined([named["graph"], named["overlap-4"], named["bf16-sums"]])
+    assert both.name == "together-graph+bf16-sums"
+    assert not {"parallel.overlap", "parallel.bucket_bytes"} & set(both.settings)
+
+
 def test_a_compiler_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         no_compiler(0, {"CXX": "/nowhere/c++"}) == "torch.compile needs a C++ compiler; none of /nowhere/c++ is found"

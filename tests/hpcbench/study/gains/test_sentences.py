@@ -1,0 +1,45 @@
+"""What is said of options that helped but were not tried together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hpcbench.study.gains.options import Option
+from hpcbench.study.gains.quality_comparison import QualityTest
+from hpcbench.study.gains.results import OptionResult, Results, chosen
+from hpcbench.study.gains.sentences import findings
+from hpcbench.study.gains.step_ratio import StepRatio
+
+
+def faster(name: str, factor: str, label: str, ranks: int | None = None) -> OptionResult:
+    """An option that helped."""
+    ratio, quality = StepRatio(0.8, (0.7, 0.9), 0.01, 6), QualityTest(0.5, 0.001, False)
+    return OptionResult(Option(name, factor, label, {}, ranks), ratio=ratio, quality=quality)
+
+
+OVERLAP, ONE_RANK = faster("overlap", "messages", "overlap"), faster("ranks-1", "ranks", "1 rank x 2 threads", 1)
+GRAPH, BF16 = faster("graph", "graph", "CUDA graph"), faster("bf16", "precision", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("options", "together", "said"),
+    [
+        ((OVERLAP, ONE_RANK), False, "Helped alone but not combined, since one rank sends nothing: overlap; one option "
+         "was left, so that none were tried together."),
+        ((OVERLAP, GRAPH), False, "Helped alone but not combined, since a step with a CUDA graph sends its gradients "
+         "after the backward pass: overlap; one option was left, so that none were tried together."),
+        ((BF16, OVERLAP, ONE_RANK), True, "Helped alone but not combined, since one rank sends nothing: overlap."),
+        ((OVERLAP,), False, "Fewer than two options of different kinds helped, so that none were tried together."),
+    ],
+)  # fmt: skip
+def test_options_that_helped_but_were_not_tried_together_are_named(
+    options: tuple[OptionResult, ...], together: bool, said: str
+) -> None:
+    found = Results(OptionResult(Option("baseline", "", "plain", {})), options)
+    option = chosen(found)
+    assert (option is not None) == together
+    if option is not None:
+        found = replace(found, together=replace(BF16, option=option))
+    assert [words for words in findings(found, "mae") if "combined" in words or "tried" in words] == [said]

@@ -8,7 +8,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ def new_tree(folder: Path) -> Iterator[Path]:
     exists = InputError(f"{folder} exists; remove it, or give another --out")
     if folder.exists():
         raise exists
+    made = [parent for parent in folder.parents if not parent.exists()]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".hpcbench-package-", dir=folder.parent) as temporary:
@@ -84,8 +85,14 @@ def new_tree(folder: Path) -> Iterator[Path]:
             if folder.exists():
                 raise exists
             part.rename(folder)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written ({error.strerror or error}); give another --out") from None
+    except BaseException as error:
+        for parent in made:
+            with suppress(OSError):  # not made, or no longer empty
+                parent.rmdir()
+        if isinstance(error, OSError):
+            what = error.strerror or error
+            raise InputError(f"{folder} cannot be written ({what}); give another --out") from None
+        raise
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> str:
+        before = sorted(tmp_path.rglob("*"))
         assert main(["package", *words]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1
-        assert not Path("submissions").exists() or not list(Path("submissions").rglob("*.json"))
+        assert sorted(tmp_path.rglob("*")) == before, "nothing is left behind, no empty folder either"
         return error
 
     return run
@@ -42,7 +43,7 @@ def test_names_and_runs(refused: Refused, tmp_path: Path, build_run: BuildRun) -
     (tmp_path / "study/study.json").write_text("{}")
     assert "the study in study has no run yet" in refused("LAB", "study")
     (tmp_path / "one/summary.json").unlink()
-    assert "no run is left to package: one is left out: its run has not ended" in refused("LAB", "one")
+    assert "no run is left: one is left out: its run has not ended" in refused("LAB", "one")
 
 
 def test_runs_that_do_not_go_together(refused: Refused, tmp_path: Path, build_run: BuildRun) -> None:

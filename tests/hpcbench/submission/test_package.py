@@ -204,7 +204,7 @@ def test_one_miss_is_the_slowest_and_faster_epochs_are_normalised(
     assert f"{10 * factor:.3f}" in words
 
 
-def test_throughput_is_not_normalised_prunes_and_asks_for_time_to_train(
+def test_throughput_prunes_and_asks_for_time_to_train(
     tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Six instances beside one another on 96 nodes; one did not converge. They last from minute 0 to 15."""

@@ -78,6 +78,11 @@ class StageOptions:
     retries: int = 3
     """How many times to retry after an input or output error that may be transient."""
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether neither patterns nor a number leave out files of the source."""
+        return not self.include and not self.exclude and self.first is None
+
     def selection_words(self) -> list[str]:
         """The command-line arguments that choose the same files of the source."""
         patterns = (("--include", self.include), ("--exclude", self.exclude))

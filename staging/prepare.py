@@ -30,7 +30,7 @@ from staging.phase_timer import PhaseTimer
 from staging.planning.overhead import overhead
 from staging.planning.plan import PAIRS, ROWS, Plan, make_plan
 from staging.planning.slices import CUT_BYTES
-from staging.present import Present, look
+from staging.present import Present, look, named_before
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Names
@@ -68,7 +68,7 @@ class Prepared:
     timer: PhaseTimer
     counters: Counters
     by_names: bool = False
-    """Whether the caller named the files; otherwise the options chose them."""
+    """Whether the caller, or that of the staging that this one repairs, named the files; otherwise options chose."""
 
     @property
     def wanted(self) -> NDArray[np.bool_]:
@@ -124,14 +124,17 @@ def prepare(
 ) -> Prepared:
     """List the source, make the plan, and check that it fits; nothing is written. Collective.
 
-    ``names`` are the relative names of the files to stage, in the order in which they are to arrive; without them the
-    source is listed. Raises ``InputError`` on all ranks for bad options, an unreadable source, a destination that
-    belongs to something else, and, with ``must_fit``, too little space on any node.
+    ``names`` are the relative names of the files to stage, in the order in which they are to arrive. Without them the
+    source is listed; but a repair that chooses no files keeps to those that an earlier caller named. Raises
+    ``InputError`` on all ranks for bad options, an unreadable source, a destination that belongs to something else,
+    and, with ``must_fit``, too little space on any node.
     """
     places = world.all_gather(world.place)
     make_sink = together(world, lambda: sinks_of(options))
     destination = together(world, lambda: own_destination(options, world))
     with timer.span("list"):
+        if names is None and options.repair and options.takes_all:
+            names = named_before(destination, world)
         source = together(world, lambda: open_source(options, world, counters, names))
     bad, unchecked = list[tuple[str, BadFile]](), 0
     if options.repair:

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
 from staging.landing.transform_exclusions import landed_names
 from staging.ledger.durable_batch import sync_filesystem
+from staging.ledger.journal import Journal
 from staging.ledger.manifest import Manifest, has_manifest, is_inside, load_records
 from staging.ledger.records import Records, is_as_landed
 from staging.ledger.verify import BadFile
@@ -77,6 +79,26 @@ def look(plan: Plan, world: World, destination: Path, options: StageOptions, bad
         if node == place.node:
             wanted = lacking
     return Present(wanted, moving, changed, stale)
+
+
+def named_before(destination: Path, world: World) -> list[str] | None:
+    """The entries from which any node has files, if the caller of the last staging named them; collective.
+
+    ``None`` if options chose them.
+    """
+
+    def here() -> list[str] | None:
+        if world.place.local_rank != 0 or not has_manifest(destination) or not Journal(destination).was_by_names():
+            return None
+        entries = {file.source for file in load_records(destination)}
+        return sorted(entry for entry in entries if is_inside(destination, entry))
+
+    entries = together(world, here)
+    digest = None if entries is None else blake2b(ascii(entries).encode()).digest()
+    digests = world.all_gather(digest)
+    is_first = digests.index(digest) == world.place.rank  # nodes that have the same entries send them once
+    parts = [part for part in world.all_gather(entries if is_first else None) if part is not None]
+    return sorted(set[str]().union(*parts)) if parts else None
 
 
 def refuse_stale(records: Records, plan: Plan, entries: NDArray[np.int64], destination: Path) -> None:

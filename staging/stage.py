@@ -103,7 +103,7 @@ def carry_out(
         ceilings = world.broadcast(together(world, lambda: known_ceilings(prepared)))
         way = together(world, lambda: way_to_write(prepared, ceilings))
         chosen = None if prepared.by_names else prepared.options.selection_words()
-        begun = Start.of_this_process(job, world.place, " ".join(sys.argv), chosen)
+        begun = Start.of_this_process(job, world.place, " ".join(sys.argv), chosen, by_names=prepared.by_names)
         staging = Staging(prepared, manifest, quiet, job, way, held)
         with closing(staging.batch), staging.written_down(journal, begun, watcher):
             if on_move is not None:

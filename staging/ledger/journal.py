@@ -41,12 +41,16 @@ class Start:
     command: str
     selection: tuple[str, ...] | None = None
     """The command-line arguments that choose its files of the source, if it staged from a source."""
+    by_names: bool = False
+    """Whether its caller named its files of the source, as a training does, so that no arguments choose them."""
 
     @classmethod
-    def of_this_process(cls, staging: str, place: Place, command: str, selection: Sequence[str] | None = None) -> Start:
+    def of_this_process(
+        cls, staging: str, place: Place, command: str, selection: Sequence[str] | None = None, *, by_names: bool = False
+    ) -> Start:
         """This process, as ``Journal.start`` takes it."""
         born, words = _born(os.getpid()) or 0, None if selection is None else tuple(selection)
-        return cls(staging, time.time(), place.node_name, place.rank, os.getpid(), born, command, words)
+        return cls(staging, time.time(), place.node_name, place.rank, os.getpid(), born, command, words, by_names)
 
     def __str__(self) -> str:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.time))
@@ -95,8 +99,17 @@ class Journal:
 
     def last_selection(self) -> tuple[str, ...]:
         """The arguments that chose the files of the last staging from a source; none if the journal does not say."""
-        given = [start.selection for start in self._read()[0] if start.selection is not None]
-        return given[-1] if given else ()
+        start = self._last_from_source()
+        return () if start is None or start.selection is None else start.selection
+
+    def was_by_names(self) -> bool:
+        """Whether the caller of the last staging from a source named its files."""
+        start = self._last_from_source()
+        return start is not None and start.by_names
+
+    def _last_from_source(self) -> Start | None:
+        starts = [start for start in self._read()[0] if start.by_names or start.selection is not None]
+        return starts[-1] if starts else None
 
     def _read(self) -> tuple[list[Start], dict[tuple[str, int, int], str]]:
         starts: list[Start] = []
@@ -122,7 +135,8 @@ def _start(item: dict[str, Any]) -> Start:
         raise ValueError("no time")
     words: Any = item.get("selection")
     selection = tuple(words) if isinstance(words, list) and all(isinstance(word, str) for word in words) else None
-    return Start(str(item["id"]), when, str(item["node"]), *numbers, str(item["command"]), selection)
+    by_names = item.get("by_names") is True
+    return Start(str(item["id"]), when, str(item["node"]), *numbers, str(item["command"]), selection, by_names)
 
 
 def _key(start: Start) -> tuple[str, int, int]:

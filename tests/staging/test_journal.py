@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from staging.errors import DataError
-from staging.ledger.journal import KILLED, Journal
+from staging.ledger.journal import KILLED, Journal, Start
 from staging.ranks.world import Place
 from tests.staging.begun import begin
 
@@ -153,3 +153,6 @@ def test_the_last_staging_from_a_source_says_what_it_chose(tmp_path: Path) -> No
     for words in (["--hidden"], ["--include", "a b"], None):  # the last brings nothing from the source
         kept.end(begin(kept, "3f2a", PLACE, "hpcbench stage a b", words))
     assert kept.last_selection() == ("--include", "a b")
+    assert not kept.was_by_names()
+    kept.start(Start.of_this_process("3f2b", PLACE, "hpcbench train", by_names=True))
+    assert (kept.was_by_names(), kept.last_selection()) == (True, ())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from staging.errors import DataError, InputError
-from staging.ledger.manifest import load_records
+from staging.ledger.manifest import load_records, manifest_path
 from staging.ledger.verify import BadFile
 from staging.options import StageOptions
 from staging.prepare import not_brought
@@ -178,6 +178,41 @@ def test_a_bad_file_that_does_not_come_again_is_not_said_to_be_mended(source: Pa
         report = stage(replace(repairing, exclude=()), Alone(), quiet=True)
         assert [file["name"] for file in report.repaired] == [staying]
     assert verify(tmp_path / "out", 1, Alone(), quiet=True).is_good
+
+
+@pytest.mark.parametrize("placement", ["replicate", "shard"])
+def test_a_repair_brings_nothing_but_the_files_that_a_training_named(
+    source: Path, tmp_path: Path, placement: Any
+) -> None:
+    options = StageOptions(source, str(tmp_path / "{node}"), placement)
+    names = sorted(contents(source))[: FILES // 2]
+    run_ranks([2, 1], lambda world: stage(options, world, names, quiet=True))
+    nodes = [tmp_path / "node0", tmp_path / "node1"]
+    before = [contents(node) for node in nodes]
+    bad = spoil(nodes[1])
+    for _ in range(2):  # a repair keeps to them, too, for the next one
+        report = stage_all([2, 1], replace(options, repair=True))
+        assert [contents(node) for node in nodes] == before
+    assert report.totals.files_landed == 0
+    assert set(bad) <= set(before[1])
+    again = run_ranks([2, 1], lambda world: stage(options, world, names, quiet=True))[0]
+    assert again.totals.files_landed == 0
+    if placement == "replicate":  # the other node's manifest names them
+        shutil.rmtree(nodes[0])
+        assert stage_all([2, 1], replace(options, repair=True)).totals.files_landed == len(before[0])
+        assert contents(nodes[0]) == before[0]
+
+
+def test_a_repair_reads_no_file_outside_the_source_that_a_forged_manifest_names(source: Path, tmp_path: Path) -> None:
+    options = StageOptions(source, str(tmp_path / "out"))
+    stage(options, Alone(), ["train/00001.bin"], quiet=True)
+    (tmp_path / "secret").write_text("outside")
+    forged = {"name": "x", "size": 7, "crc32c": 0, "source": "../secret", "mtime_ns": 0}
+    with manifest_path(tmp_path / "out").open("a") as file:
+        file.write(json.dumps(forged) + "\n")
+    with pytest.raises(DataError, match="holds x, which this staging would not put there"):
+        stage(replace(options, repair=True), Alone(), quiet=True)
+    assert not (tmp_path / "out/x").exists()
 
 
 # -- in the order in which a crash of the node finds it ---------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
+from tests.staging.processes import contents
 from tests.staging.spoiled import flip
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -64,6 +66,24 @@ def test_the_command_that_it_names_mends_it(
     assert said == f"hpcbench {' '.join(words)} --repair"
     assert main(said.split()[1:]) == 0
     assert train(tmp_path / "second", *ONE, *read) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transform", ["", "tfrecord-to-npy"])
+def test_that_command_brings_nothing_that_the_training_did_not_stage(
+    train: Train, cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], transform: str
+) -> None:
+    assert (cosmos / "simulated.json").exists(), "a file that the training does not read"
+    staged = (*ONE, "--staging.destination", str(tmp_path / "local"), "--staging.transform", transform)
+    assert train(tmp_path / "first", *staged) == 0
+    before = contents(tmp_path / "local")
+    flip(tmp_path / "local" / sorted(before)[3])
+    assert train(tmp_path / "second", *staged) == 2
+    said = capsys.readouterr().err.split("`")[1]
+    assert main(said.split()[1:]) == 0
+    assert contents(tmp_path / "local") == before
+    assert train(tmp_path / "third", *staged) == 0
+    assert json.loads((tmp_path / "third/staging.json").read_text())["files"] == 0
 
 
 @pytest.mark.slow

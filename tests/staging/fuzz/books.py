@@ -204,7 +204,7 @@ class JournalFamily(JSONFamily):
 
     keys = (
         "schema", "event", "id", "time", "node", "rank", "pid", "born", "command", "outcome", "start", "end",
-        "selection",
+        "selection", "by_names",
     )  # fmt: skip
 
     def make_seeds(self, dice: random.Random) -> list[bytes]:

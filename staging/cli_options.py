@@ -12,6 +12,12 @@ from staging.number_options import MOST_FILES, MOST_NODES, add_real, add_whole
 if TYPE_CHECKING:
     from staging.options import StageOptions
 
+USED_BY = {
+    "--clean": frozenset({"--clean", "--simulated-nodes"}),
+    "--verify-only": frozenset({"--verify-only", "--simulated-nodes", "--threads", "--report"}),
+}
+"""What the two commands about one folder use of the options; they refuse all others, which they would ignore."""
+
 HELP = "bring a dataset to node-local storage, fast, safely and measured"
 DESCRIPTION = """\
 Bring a dataset from a shared filesystem to storage of each node's own, and measure it.
@@ -172,13 +178,21 @@ def check(args: argparse.Namespace) -> None:
     }
     if len(both := [name for name, value in modes.items() if value]) > 1:
         raise InputError(f"{' and '.join(both)} exclude one another; give one of them")
-    changes = {"--repair": args.repair, "--update": args.update, "--drop-vanished": args.drop_vanished}
-    if given and (idle := [name for name, value in changes.items() if value]):
+    if given and (idle := idle_options(args, USED_BY[given[0]])):
         raise InputError(f"{idle[0]} is for a staging, and {given[0]} is none; leave one of them out")
     if args.contiguous and args.placement != "shard":
         raise InputError("--contiguous is for shards; give --placement shard, too, or leave it out")
     if args.drop_vanished and not args.update:
         raise InputError("--drop-vanished is for a staging that follows its source: give --update, too")
+
+
+def idle_options(args: argparse.Namespace, used: frozenset[str]) -> list[str]:
+    """Options that are given, other than by their defaults, and not ``used``."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    defaults = vars(parser.parse_args([]))
+    names = [name for name, default in defaults.items() if getattr(args, name) != default]
+    return [option for name in names if (option := f"--{name.replace('_', '-')}") not in used]
 
 
 def options_of(args: argparse.Namespace) -> StageOptions:

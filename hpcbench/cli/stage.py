@@ -36,8 +36,8 @@ def refuse_plot(args: argparse.Namespace) -> None:
     """Raise ``InputError`` if nothing could be drawn."""
     if args.plot.suffix not in FORMATS:
         raise InputError(f"--plot {args.plot} must end in {' or '.join(FORMATS)}")
-    if args.clean is not None or args.plan_only or args.probe:
-        raise InputError("--plot draws a staging; leave out --clean, --plan-only and --probe")
+    if args.clean is not None or args.verify_only is not None or args.plan_only or args.probe:
+        raise InputError("--plot draws a staging; leave out --clean, --verify-only, --plan-only and --probe")
     if not args.plot.absolute().parent.is_dir():
         raise InputError(f"--plot {args.plot} has no folder to lie in; make {args.plot.absolute().parent} first")
 

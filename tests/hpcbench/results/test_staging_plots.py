@@ -170,7 +170,9 @@ def test_the_command_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for given, said in (
         (["plot.pdf"], "must end in .png or .svg"),
         ([str(tmp_path / "no" / "x.png")], "has no folder to lie in"),
-        (["x.png", "--probe"], "leave out --clean, --plan-only and --probe"),
+        (["x.png", "--probe"], "leave out --clean, --verify-only, --plan-only and --probe"),
     ):
         assert main([*words, *given]) == 2
         assert said in capsys.readouterr().err
+    assert main(["stage", "--verify-only", str(tmp_path / "out"), "--plot", str(tmp_path / "x.png")]) == 2
+    assert "--plot draws a staging; leave out --clean, --verify-only" in capsys.readouterr().err

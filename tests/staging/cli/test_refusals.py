@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import staging.__main__
+from staging.cli_options import add_arguments
 from tests.staging.cli.conftest import Command
 from tests.staging.processes import PLAIN, contents, run, said
 
@@ -112,6 +114,47 @@ def test_words_that_cannot_be_read(words: list[str], message: str, command: Comm
     assert (code, output) == (2, "")
     assert error.startswith(f"staging: error: {message}")
     assert error.count("\n") == 1
+
+
+VALUES = {
+    "--placement": "shard", "--path": "exchange", "--verify": "none", "--write-way": "early", "--threads": "3",
+    "--piece-bytes": "9", "--first": "1", "--seed": "1", "--simulated-nodes": "1", "--probe-seconds": "1",
+}  # fmt: skip
+"""A value for each option that does not take any text."""
+APPLY = {"--clean": ["--simulated-nodes"], "--verify-only": ["--threads", "--simulated-nodes", "--report"]}
+
+
+def given(option: str, folder: Path) -> list[str]:
+    """The option, with a value other than its default if it takes one."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    is_flag = parser._option_string_actions[option].nargs == 0
+    return [option] if is_flag else [option, VALUES.get(option, str(folder / "new"))]
+
+
+def options() -> list[str]:
+    """All long options of the command but those that name the folder."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    return [option for option in parser._option_string_actions if option not in APPLY]
+
+
+@pytest.mark.parametrize("mode", APPLY)
+@pytest.mark.parametrize("option", options())
+def test_an_option_that_would_be_ignored_is_refused(
+    option: str, mode: str, source: Path, tmp_path: Path, command: Command
+) -> None:
+    out = tmp_path / "out"
+    assert command(source, out)[0] == 0
+    code, _, error = command(mode, out, *given(option, tmp_path))
+    if option in APPLY[mode]:
+        assert code == 0, error
+        return
+    assert code == 2
+    assert error.count("\n") == 1
+    assert option in error
+    assert mode in error
+    assert contents(out) == contents(source)
 
 
 def test_contradicting_launchers_are_told(

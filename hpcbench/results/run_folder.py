@@ -232,6 +232,12 @@ class RunFolder:
             raise DataError(path, f"is not a table ({error})", "the run may not have finished") from error
 
 
+def earlier_configs(path: Path) -> list[Path]:
+    """The configurations that attempts in the run folder ``path`` left there or set aside, the latest first."""
+    aside = sorted((path / "attempts").glob("[0-9]*"), key=lambda folder: (len(folder.name), folder.name), reverse=True)
+    return [config for folder in (path, *aside) if (config := RunFolder(folder).config).exists()]
+
+
 def default_path(application: str, preset: str, root: str | Path = "runs") -> Path:
     """A free name for a run folder: ``runs/<application>-<preset>-<UTC time>``, then with ``-2``, ``-3``, ..."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")

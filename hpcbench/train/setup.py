@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import sys
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.application import Application
+from hpcbench.config.read_yaml import read_yaml
 from hpcbench.config.resolve import as_tree
-from hpcbench.config.schema import RunConfig
+from hpcbench.config.schema import LARGEST_SEED, RunConfig
 from hpcbench.measure.communication import Communication
 from hpcbench.measure.environment import environment_record
 from hpcbench.measure.memory import reset_peak_memory
@@ -28,7 +30,7 @@ from hpcbench.parallel.mesh_shape import MeshShape, mesh_shape
 from hpcbench.parallel.simulated_ranks import DataRanks, data_ranks
 from hpcbench.results.attempts import Attempts
 from hpcbench.results.checkpoint_files import complete
-from hpcbench.results.run_folder import RunFolder, default_path
+from hpcbench.results.run_folder import RunFolder, default_path, earlier_configs
 from hpcbench.results.units import counted, counted_epochs
 from hpcbench.train import checkpoint_io
 from hpcbench.train.attempt_recorder import AttemptRecorder
@@ -75,7 +77,10 @@ def set_up(
     group, launch = ranks.group, ranks.launch
     progress = Progress() if watch is None else watch.progress
     if config.train.seed is None:
-        config.train.seed = group.broadcast_object(secrets.randbelow(2**31))
+        restarted = run_dir if again and not resume and launch.rank == 0 else None
+        config.train.seed = group.broadcast_object(
+            secrets.randbelow(2**31) if restarted is None else seed_of(restarted)
+        )
     path = Path(group.broadcast_object(str(run_dir or default_path(application.name, config.preset or "run"))))
     training, validation = ranks.together(lambda: open_data(application, config))
     progress.touch()
@@ -121,6 +126,20 @@ def set_up(
     write_description(run, data)
     run.console.say(headline(run))
     return trainer
+
+
+def seed_of(path: Path) -> int:
+    """The seed that the last earlier attempt in the run folder ``path`` drew; a new one if no attempt left its own.
+
+    It is part of what a destination with shards is for, so that the next attempt can take them over.
+    """
+    for config in earlier_configs(path):
+        with contextlib.suppress(InputError):
+            train = read_yaml(config).get("train")
+            seed = train.get("seed") if isinstance(train, dict) else None
+            if type(seed) is int and 0 <= seed <= LARGEST_SEED:
+                return seed
+    return secrets.randbelow(2**31)
 
 
 def check_input(

@@ -181,10 +181,11 @@ def _line(file: Landed, files_of_source: int) -> str:
 def _refuse_other(destination: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
     for key in {**wanted, **stored}:
         if stored.get(key) != wanted.get(key):
+            same_seed = f"give --seed {stored[key]}, " if key == "seed" and isinstance(stored.get(key), int) else ""
             raise DataError(
                 destination,
                 f"holds a staging with {one_line(key, SHOWN)} {_shown(stored.get(key))}, not {_shown(wanted.get(key))}",
-                f"remove it with `hpcbench stage --clean {destination}`, or choose another destination",
+                f"{same_seed}remove it with `hpcbench stage --clean {destination}`, or choose another destination",
             )
 
 

@@ -148,7 +148,7 @@ def test_another_identity_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         Manifest.open(tmp_path, IDENTITY | {"seed": 1})
     assert str(error.value) == (
-        f"{tmp_path}: holds a staging with seed 0, not 1; "
+        f"{tmp_path}: holds a staging with seed 0, not 1; give --seed 0, "
         f"remove it with `hpcbench stage --clean {tmp_path}`, or choose another destination"
     )
     with pytest.raises(DataError, match='holds a staging with transform null, not "gunzip";'):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,18 +11,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hpcbench.cli.main import main
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.sampler import Indices, Shards, epoch_batches
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.build import check_shards
 from hpcbench.train.node_shard import training_files
 from hpcbench.train.ranks import on_simulated_nodes
+from hpcbench.train.setup import seed_of
 from hpcbench.train.shard_staging import check_homes, shared_patterns
 from staging.errors import InputError
 from staging.ledger.manifest import load_records
 from staging.ranks.launch import Launch
 from staging.source.listing import Selection
-from tests.hpcbench.train.conftest import start
+from tests.hpcbench.train.conftest import arguments, start
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
@@ -111,6 +114,46 @@ def test_a_resumed_run_goes_on_with_the_shards_of_its_epoch(cosmos: Path, tmp_pa
     events = [line for line in (tmp_path / "one" / "mllog.txt").read_text().splitlines() if '"reshuffle"' in line]
     assert [json.loads(event.split(" ", 1)[1])["metadata"]["epoch_num"] for event in events] == [2, 3, 4]
     assert staged["reshuffle_bytes"] == sum(json.loads(e.split(" ", 1)[1])["metadata"]["bytes"] for e in events) > 0
+
+
+def unseeded(data: Path, folder: Path, *settings: str) -> list[str]:
+    """The command line of a short run that stages shards and draws its seed."""
+    words = arguments(data, folder, "--staging.placement", "shard", "--train.max_epochs", "1", *settings)
+    at = words.index("--seed")
+    return words[:at] + words[at + 2 :]
+
+
+@pytest.mark.slow
+def test_an_attempt_that_starts_again_keeps_the_seed_and_so_the_shards(
+    cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, staged = tmp_path / "run", ("--staging.destination", str(tmp_path / "local"))
+    assert main(unseeded(cosmos, folder, *staged)) == 0
+    seed = RunFolder.open(folder).read_summary().seed
+    shutil.rmtree(folder / "checkpoints")
+    assert main(unseeded(cosmos, folder, *staged, "--resume-or-start")) == 0
+    assert RunFolder.open(folder).read_summary().seed == seed
+    assert json.loads((folder / "staging.json").read_text())["files"] == 0
+    for path in folder.iterdir():  # an attempt that was killed before it wrote anything
+        if path.name != "attempts":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert main(unseeded(cosmos, folder, *staged, "--resume-or-start")) == 0
+    assert RunFolder.open(folder).read_summary().seed == seed
+    other = [*unseeded(cosmos, tmp_path / "other", *staged), "--seed", str(seed + 1)]
+    capsys.readouterr()
+    assert main(other) == 2
+    assert f"holds a staging with seed {seed}, not {seed + 1}; give --seed {seed}, remove" in capsys.readouterr().err
+
+
+def test_what_is_no_seed_of_an_earlier_attempt_is_not_taken(tmp_path: Path) -> None:
+    for number, text in enumerate(("train: {seed: 7}", "train: {seed: true}", "train: []", "{", "train: {seed: -1}")):
+        folder = tmp_path / "attempts" / str(9 + number)
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text(text)
+    assert seed_of(tmp_path) == 7
+    (tmp_path / "config.yaml").write_text("train: {seed: 8}")
+    assert seed_of(tmp_path) == 8
+    assert 0 <= seed_of(tmp_path / "none") < 2**31
 
 
 @pytest.mark.slow

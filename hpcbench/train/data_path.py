@@ -59,6 +59,8 @@ class DataPath:
         self.prefetcher = DevicePrefetcher(run.device)
         self.training_loader: Loader
         self.validation_loader: Loader
+        self.first_reads: FirstReads | None = None
+        """Compares what is read of staged files for the first time; ``None`` if that is not wanted."""
         self._loaders: list[Loader] = []
         self.open_loaders()
 
@@ -133,7 +135,7 @@ class DataPath:
         Of samples that ranks share, it reads this rank's part if the task prepares parts; ``stored`` as in ``part_of``.
         """
         run, config = self.run, config or self.config
-        first_reads = FirstReads(Path(config.data.root)) if config.data.check_staged else None
+        self.first_reads = first_reads = FirstReads(Path(config.data.root)) if config.data.check_staged else None
         if config.data.loader == "dali" and first_reads is not None and first_reads.applies and run.is_first:
             run.console.say(
                 "DALI does not compare what was staged with its checksums; `hpcbench stage --verify-only` does"
@@ -246,8 +248,11 @@ class DataPath:
         return [share[start : start + size] for start in range(0, longest, size)]
 
     def first_batch(self) -> tuple[Tensor, Tensor]:
-        """The first training sample as the model sees it: input (1, ...) and target (1, ...)."""
-        reader = BatchLoader(self.training, 0, pin=False).reader
+        """The first training sample as the model sees it: input (1, ...) and target (1, ...).
+
+        Raises ``InputError`` if it cannot be read, or is not what was staged.
+        """
+        reader = BatchLoader(self.training, 0, pin=False, first_reads=self.first_reads).reader
         inputs, targets = reader.read(np.array([some_sample(self.training)]))
         prepared, target = self.run.task.prepare(self.to_device(inputs), self.to_device(targets), None)
         return self.run.precision.as_input(prepared), target

@@ -86,7 +86,8 @@ def keep_examples(task: Task, data: DataPath, step: TrainingStep) -> dict[str, T
     count = min(EXAMPLES, len(data.validation))
     batches = [rank_share(count, number, count) for number in range(count)]
     examples: dict[str, list[Tensor]] = {}
-    loader = BatchLoader(data.validation, 0, pin=False)  # of whole samples, which the pictures show
+    # of whole samples, which the pictures show
+    loader = BatchLoader(data.validation, 0, pin=False, first_reads=data.first_reads)
     for inputs, targets in loader.load(batches):
         prepared, target = task.prepare(data.to_device(inputs), data.to_device(targets), None)
         output = step.forward(data.local_part(prepared, loader), target)

@@ -102,8 +102,7 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending) -> None:
             return
         save_arrays(run.folder, run.task.columns, trainer.scores, examples)
         run.folder.sync()
-        inputs, _ = data.first_batch()
-        flops = count_flops(step.whole_model, inputs[:1])
+        flops = flops_of_sample(trainer)
         run.progress.alone = True
         summary = replace(summarize(trainer, status, ending, flops), complete=False)
         run.folder.write_summary(summary)
@@ -121,6 +120,16 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending) -> None:
     run.folder.write_summary(summary)
     write_page(run.folder, run.console, drawn)
     run.console.say(f"{outcome(summary)}\nrun folder: {run.folder.path}")
+
+
+def flops_of_sample(trainer: Trainer) -> FlopCount | None:
+    """The operations for a sample; ``None``, and a line that says so, if the first sample cannot be read any more."""
+    try:
+        inputs, _ = trainer.data.first_batch()
+    except (InputError, OSError) as error:  # the run itself has ended well
+        trainer.run.console.say(f"operations of a sample are not counted: {error}")
+        return None
+    return count_flops(trainer.step.whole_model, inputs[:1])
 
 
 def finalize_aborted(trainer: Trainer, ending: Ending) -> None:

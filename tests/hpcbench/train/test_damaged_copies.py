@@ -6,10 +6,13 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.train.evaluate import keep_examples
 from tests.staging.processes import contents
 from tests.staging.spoiled import flip
 
@@ -84,6 +87,33 @@ def test_that_command_brings_nothing_that_the_training_did_not_stage(
     assert contents(tmp_path / "local") == before
     assert train(tmp_path / "third", *staged) == 0
     assert json.loads((tmp_path / "third/staging.json").read_text())["files"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("split", "code"), [("train", 0), ("validation", 2)])
+def test_damage_that_only_the_report_reads_is_told_and_ends_no_run_for_a_count(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, split: str,
+    code: int,
+) -> None:  # fmt: skip
+    """With workers, the first rank itself reads its first samples only once the training is over."""
+    damaged: list[Path] = []
+
+    def keep(*args: Any) -> Any:
+        damaged.append(min((tmp_path / "local" / split).glob("*_data.npy")))
+        flip(damaged[0])
+        return keep_examples(*args)
+
+    monkeypatch.setattr("hpcbench.train.finalize.keep_examples", keep)
+    staged = (*ONE, *staged_by(tmp_path), "--data.workers", "1")
+    assert train(tmp_path / "run", *staged) == code
+    out, err = capsys.readouterr()
+    said = [line for line in (out + err).splitlines() if f"{damaged[0]}: has CRC32C" in line]
+    assert len(said) == 1
+    summary = RunFolder.open(tmp_path / "run").read_summary()
+    assert summary.status == "success"
+    if split == "train":
+        assert said[0].startswith("operations of a sample are not counted: ")
+        assert (summary.flops_forward_per_sample, summary.complete) == (0, True)
 
 
 @pytest.mark.slow

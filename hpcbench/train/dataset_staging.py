@@ -6,11 +6,14 @@ import copy
 import glob
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import dataset_files, files_of_split
 from hpcbench.parallel.group import Group
+from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.parallel.spatial.extents import Extent
 from hpcbench.parallel.staging_world import staging_world
 from hpcbench.train import overlapped_staging
 from hpcbench.train.context import RunContext
@@ -69,10 +72,8 @@ def prepare_run(run: RunContext, data: DataPath, epoch: int, world: World) -> Pr
     """What a staging of the run will do; collective. Raises ``InputError`` on all ranks if it cannot be done."""
     application, config = run.application, run.config
     options = together(world, lambda: settled(options_of(application, config, run.seed, epoch)))
-    if config.staging.slabs:
-        rows = own_rows(run.mesh.shape, data.training, world)
-        data.expect_rows(rows)
-        options = replace(options, transform=transform_of_rows(application, config, data.training, rows))
+    options, rows = of_this_node(options, application, config, run.mesh.shape, data.training, world)
+    data.expect_rows(rows)
     prepared = prepare(options, world, PhaseTimer(), Counters(), names(application, config))
     if options.placement == "shard":
         spatial = run.mesh.shape.spatial_size
@@ -128,6 +129,19 @@ def options_of(application: Application, config: RunConfig, seed: int, shuffle: 
         share_files=not staging.overlap,
         index=Path(staging.index) if staging.index else None,
     )
+
+
+def of_this_node(
+    options: StageOptions, application: Application, config: RunConfig, shape: MeshShape, training: Any, world: World
+) -> tuple[StageOptions, Extent | None]:
+    """``options`` with a transform that leaves out rows that this node does not need, and the rows; collective.
+
+    Without slabs the options stay as they are, and there are no rows.
+    """
+    if not config.staging.slabs:
+        return options, None
+    rows = own_rows(shape, training, world)
+    return replace(options, transform=transform_of_rows(application, config, training, rows)), rows
 
 
 def largest_output(application: Application, config: RunConfig) -> int | None:

@@ -134,11 +134,56 @@ def test_a_run_repairs_what_an_earlier_one_brought(train: Train, tmp_path: Path,
     assert (steps(tmp_path / "first")["loss"] == steps(tmp_path / "again")["loss"]).all()
 
 
-def test_stage_only_stages_what_a_run_would(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+PLACED = {
+    "replicate": (1, ["--staging.transform", "gunzip"]),
+    "shard": (1, ["--staging.placement", "shard", "--staging.reshuffle", "true"]),
+    "shards of two nodes": (2, ["--staging.placement", "shard"]),
+    "slabs": (2, ["--staging.slabs", "true", "--staging.transform", "tfrecord-to-npy", "--parallel.spatial", "2",
+                  "--data.augment", "false"]),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", PLACED)
+def test_stage_only_stages_what_a_run_would(cosmos: Path, tmp_path: Path, how: str) -> None:
+    ranks, settings = PLACED[how]
+    words = arguments(cosmos, tmp_path / "run", *settings, "--staging.destination", str(tmp_path / "local/{node}"),
+                      "--train.max_epochs", "1")  # fmt: skip
+    words += ["--parallel.simulated_nodes", str(ranks)] if ranks > 1 else []
+    processes = RankProcesses(ranks, [[*words, "--stage-only"], words])
+    said, _ = processes.communicate()
+    assert processes.returncode == 0, said
+    each = 68 if how == "slabs" else 34
+    assert len([path for path in (tmp_path / "local").rglob("*") if path.suffix in (".tfrecord", ".npy")]) >= each
+    report = json.loads((tmp_path / "run/staging.json").read_text())
+    assert (report["files"], report["bytes_landed"]) == (0, 0)
+
+
+def test_stage_only_leaves_no_run(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     staged = ("--staging.destination", str(tmp_path / "local"), "--staging.transform", "gunzip")
     assert train(tmp_path / "run", *staged, "--stage-only") == 0
     assert "34 files in" in capsys.readouterr().out
     assert len(list((tmp_path / "local").rglob("*.tfrecord"))) == 34
     assert not (tmp_path / "run").exists()
-    assert train(tmp_path / "run", "--stage-only") == 2
-    assert "--stage-only needs --staging.destination DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ([], "--stage-only needs --staging.destination DIR"),
+        (["--staging.destination", "{out}", "--staging.placement", "shard", "--train.seed", "null"],
+         "--stage-only needs --seed N for shards, which only a run of the same seed takes"),
+        (["--staging.destination", "{out}", "--staging.slabs", "true"],
+         "staging.slabs brings each node its rows of samples that are split in their first dimension"),
+    ],
+)  # fmt: skip
+def test_stage_only_refuses_what_a_run_would_not_take(
+    settings: list[str], problem: str, cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = arguments(cosmos, tmp_path / "run", *(word.format(out=tmp_path / "out") for word in settings))
+    if "--train.seed" in words:
+        at = words.index("--seed")
+        words[at : at + 2] = []
+    assert main([*words, "--stage-only"]) == 2
+    assert problem in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

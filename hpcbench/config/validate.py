@@ -191,6 +191,11 @@ def validate_quirks(schedule: ScheduleConfig) -> None:
         raise InputError(
             f"schedule.reference_quirks does not go with schedule.shape {schedule.shape}, which no reference has"
         )
+    if schedule.shape == "constant" and schedule.unit == "step":
+        raise InputError(
+            "schedule.reference_quirks does not go with schedule.shape constant in schedule.unit step: DeepCAM's "
+            "reference has none; set one of the three otherwise"
+        )
     if schedule.warmup and schedule.warmup_unit not in (None, schedule.unit):
         raise InputError(
             f"schedule.reference_quirks does not go with schedule.warmup_unit {schedule.warmup_unit} beside "

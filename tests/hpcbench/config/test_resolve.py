@@ -103,6 +103,10 @@ def test_another_optimizer_unsets_the_options_of_the_one_before_but_not_its_own(
             {"schedule.warmup": "3", "schedule.warmup_unit": "step", "schedule.reference_quirks": "true"},
             ["schedule.reference_quirks does not go with schedule.warmup_unit step beside schedule.unit epoch"],
         ),
+        (
+            {"schedule.unit": "step", "schedule.reference_quirks": "true"},
+            ["schedule.reference_quirks does not go with schedule.shape constant in schedule.unit step"],
+        ),
         ({"optim.scaling": "cubic"}, ["optim.scaling", "cubic", "linear"]),
         ({"optim.scaling": "linear"}, ["optim.scaling linear needs optim.base_batch_size"]),
         ({"optim.base_batch_size": "0"}, ["optim.base_batch_size (0) must be at least 1"]),

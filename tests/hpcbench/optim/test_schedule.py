@@ -110,6 +110,14 @@ def test_quirks_follow_the_deepcam_reference(warmup: int, factor: float, cosine:
     assert found[:compared] == pytest.approx(expected[:compared], rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.parametrize(("start", "top"), [(0.1, 0.1), (0.0, 1.0)])
+def test_the_references_cosine_rises_again_to_the_base_rate(start: float, top: float) -> None:
+    schedule = ScheduleConfig(
+        unit="step", shape="cosine", warmup=2, warmup_start_lr=start, t_max=10, reference_quirks=True
+    )
+    assert max(learning_rate(schedule, 1.0, step, 1) for step in range(12, 100)) == pytest.approx(top)
+
+
 def test_cosine_is_half_way_in_the_middle() -> None:
     schedule = ScheduleConfig(unit="step", shape="cosine", warmup=10, t_max=100, eta_min=0.2)
     rates = [learning_rate(schedule, 1.0, step, 1) for step in range(211)]

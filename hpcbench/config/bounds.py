@@ -12,6 +12,8 @@ from staging.errors import InputError
 
 BOUNDS = "bounds"
 """Metadata of a field that holds numbers, alone or in a list: its ``Bounds``."""
+UNBOUNDED = "unbounded"
+"""Metadata of such a field: the place of an entry that may be infinite, such as ``[1]``, and then sets no bound."""
 LARGEST = 2**63 - 1
 """Largest magnitude of a whole number whose field declares no bounds: what 64 bits hold."""
 
@@ -41,6 +43,8 @@ def check_bounds(config: Any, prefix: str = "") -> None:
             continue
         bounds: Bounds | None = field.metadata.get(BOUNDS)
         for place, entry in numbers(value):
+            if entry == math.inf and place == field.metadata.get(UNBOUNDED):
+                continue
             wrong = (bounds or (FREE if isinstance(entry, int) else FINITE)).broken(entry)
             if wrong:
                 raise InputError(f"{key}{place} ({shown(entry)}) {wrong if bounds else wrong.partition(';')[0]}")

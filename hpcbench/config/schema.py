@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hpcbench.config.bounds import check_bounds, within
+from hpcbench.config.bounds import UNBOUNDED, check_bounds, within
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
 READING_ONLY = "reading_only"
@@ -105,8 +105,8 @@ class OptimConfig:
     """Term added to a denominator: of the moments' ratio (adam, adamw, lamb) or of the trust ratio (lars)."""
     trust_coefficient: float | None = field(default=None, metadata=within(0, 1e4))
     """Factor in the trust ratio of lars and larc, before the norm of a layer's weights over that of its gradient."""
-    trust_bounds: tuple[float, float] | None = field(default=None, metadata=within(0, 1e9))
-    """Smallest and largest trust ratio of a layer of lars, larc or lamb."""
+    trust_bounds: tuple[float, float] | None = field(default=None, metadata={**within(0, 1e9), UNBOUNDED: "[1]"})
+    """Smallest and largest trust ratio of a layer of lars, larc or lamb; a largest of inf sets none."""
     clip_rate: bool | None = None
     """Cap each layer's rate at lr (larc) instead of multiplying lr by the trust ratio."""
     bias_correction: bool | None = None

@@ -13,7 +13,7 @@ import pytest
 from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.ledger.clean import Cleaned, clean, remove_unfinished
-from staging.ledger.destination_lock import DestinationLock, lock, lock_destination
+from staging.ledger.destination_lock import DestinationLock, lock, lock_destination, refuse_strangers
 from staging.ledger.journal import Journal
 from staging.ledger.jsonl import append_lines, read_header
 from staging.ledger.manifest import Manifest, is_inside
@@ -59,6 +59,17 @@ def test_what_is_not_ours_or_was_altered_is_left_and_listed(tmp_path: Path) -> N
     left = [".link.0123456789ab.part", "altered", "folder/mine", "linked", "replaced/file"]
     assert clean(tmp_path) == Cleaned(1, 3, left)
     assert tree(tmp_path) == sorted([*left, "folder", "replaced"])
+
+
+def test_after_clean_left_a_file_the_folder_must_be_emptied(tmp_path: Path) -> None:
+    stage(tmp_path, "altered", "good")
+    refuse_strangers(tmp_path)
+    (tmp_path / "altered").write_bytes(b"abcd")
+    assert clean(tmp_path).left == ["altered"]
+    with pytest.raises(DataError, match="is not empty and was not made by staging; empty it"):
+        refuse_strangers(tmp_path)
+    (tmp_path / "altered").unlink()
+    refuse_strangers(tmp_path)
 
 
 def test_hidden_part_files_of_others_are_left(tmp_path: Path) -> None:

@@ -43,6 +43,20 @@ def test_state_goes_through_a_file_bit_for_bit(name: str, dtype: torch.dtype) ->
     assert all(weight.dtype == dtype and weight.isfinite().all() for weight in weights)
 
 
+@pytest.mark.parametrize(
+    ("saved", "other", "option"), [("larc", "lars", "trust_coefficient"), ("nvlamb", "lamb", "always_adapt")]
+)
+def test_a_variant_takes_the_others_state_and_then_its_options(saved: str, other: str, option: str) -> None:
+    weights = parameters(tensors())
+    optimizers = [create_optimizer(OptimConfig(name=name, lr=0.05), [{"params": weights}], "cpu")
+                  for name in (saved, other)]  # fmt: skip
+    values = [optimizer.param_groups[0][option] for optimizer in optimizers]
+    assert values[0] != values[1]
+    run(optimizers[0], weights)
+    optimizers[1].load_state_dict(optimizers[0].state_dict())
+    assert optimizers[1].param_groups[0][option] == values[0]
+
+
 def through_torch_save(optimizer: torch.optim.Optimizer) -> Any:
     """The optimizer itself, not its ``state_dict``: what only a user's own file may hold."""
     file = io.BytesIO()

@@ -7,6 +7,7 @@ from typing import Any
 
 from hpcbench.characterisation.exports import write_new
 from hpcbench.characterisation.model import Characterisation, Roof
+from hpcbench.characterisation.roofline import node_bytes_per_s
 from hpcbench.measure.system import filesystem
 from hpcbench.results import units
 
@@ -47,7 +48,7 @@ def machine_facts(characterisation: Characterisation) -> dict[str, Any]:
     facts |= {
         name: scaled(characterisation.roof("compute", precision), ranks / 1e12) for name, precision in PEAKS.items()
     }
-    facts |= links(characterisation, per_node)
+    facts |= links(characterisation)
     storage = storage_facts(characterisation, per_node)
     known = {name: value for name, value in facts.items() if value is not None}
     names = [*known, *(f"storage.{folder['path']}" for folder in storage)]
@@ -70,13 +71,14 @@ def scaled(roof: Roof | None, factor: float) -> float | None:
     return None if roof is None else float(f"{roof.value * factor:.4g}")
 
 
-def links(characterisation: Characterisation, per_node: int) -> dict[str, float]:
+def links(characterisation: Characterisation) -> dict[str, float]:
     """Rates at which ranks send to each other: between accelerators of a node, and from a node to others."""
     facts = {}
+    if (network := node_bytes_per_s(characterisation)) is not None:
+        facts["network_gb_s"] = float(f"{network / 1e9:.4g}")
     for curve in characterisation.curves:
-        if curve.operation == "exchange" and curve.link == "between nodes":
-            facts["network_gb_s"] = float(f"{curve.bytes_per_s * per_node / 1e9:.4g}")
-        elif curve.operation == "exchange" and characterisation.host.device != "cpu":
+        within = curve.operation == "exchange" and curve.link == "within a node"
+        if within and characterisation.host.device != "cpu":
             facts["accelerator_link_gb_s"] = float(f"{curve.bytes_per_s / 1e9:.4g}")
     return facts
 

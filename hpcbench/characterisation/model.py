@@ -23,6 +23,7 @@ Kind = Literal[
 ]  # fmt: skip
 Direction = Literal["forward", "backward", "optimizer"]
 Link = Literal["none", "within a node", "between nodes"]
+CurveOperation = Literal["all_reduce", "exchange", "lane_exchange"]
 Resource = Literal["compute", "memory", "cache", "launch", "read", "write", "network"]
 
 MESSAGE = "message"
@@ -171,7 +172,9 @@ class CurvePoint:
 class Curve:
     """Time against size, of one operation among some ranks: latency + bytes / rate, fitted to the points."""
 
-    operation: Literal["all_reduce", "exchange"]
+    operation: CurveOperation
+    """An ``exchange`` goes from each rank to the next one: of ranks in blocks, one message leaves each node. A
+    ``lane_exchange`` goes to the rank of the same number on the next node: a message of every rank leaves the node."""
     ranks: int = field(metadata=within(2, MOST_COUNT))
     nodes: int = field(metadata=COUNT)
     link: Link

@@ -129,12 +129,28 @@ def message_bound_s(message: Message, characterisation: Characterisation) -> flo
     return min(curve.latency_s for curve in same) + carried / rate
 
 
+def node_bytes_per_s(characterisation: Characterisation) -> float | None:
+    """The rate at which a node sent to others while all did; ``None`` where no message between nodes was measured.
+
+    Of an exchange in which all ranks of a node send to another, theirs together. Without one (a rank on each node, or
+    a file from before it was measured), of the exchange with the next rank, in which one message leaves each node, or
+    else of what a ring of the sum sends.
+    """
+    between = {curve.operation: curve for curve in characterisation.curves if curve.link == "between nodes"}
+    if (lanes := between.get("lane_exchange")) is not None:
+        return lanes.bytes_per_s * lanes.ranks / lanes.nodes
+    if (single := between.get("exchange")) is not None:
+        return single.bytes_per_s
+    ring = between.get("all_reduce")
+    return None if ring is None else ring.bytes_per_s * link_bytes("all_reduce", ring.nodes)
+
+
 def link_bytes(operation: str, ranks: int) -> float:
     """Bytes that each link carries for a byte of a message.
 
     All of an exchange; of a sum over n ranks in a ring 2 (n - 1) / n, and half of that of a gather or a scatter.
     """
-    return 1.0 if operation == "exchange" else RING_PASSES[operation] * (ranks - 1) / ranks
+    return 1.0 if operation in ("exchange", "lane_exchange") else RING_PASSES[operation] * (ranks - 1) / ranks
 
 
 def message_lost_s(message: Message, characterisation: Characterisation) -> float | None:

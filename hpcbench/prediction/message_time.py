@@ -2,9 +2,10 @@
 
 Messages of one kind take count x latency x log2 N / log2 N0 + bytes / rate x ((N - 1) / N) / ((N0 - 1) / N0) among N,
 where their curve was measured among N0: nodes for what travels between nodes, ranks for what stays within one. An
-exchange with neighbours does not grow with N. On another machine the rate is in proportion to that of its link, over
-what an exchange reached here (without one, what a ring of the all-reduce sent). Where a message of their mean size was
-sent alone, latency and rate are scaled to that.
+exchange with neighbours does not grow with N. On another machine the rate is in proportion: between nodes to the
+network of a node, over what all ranks of a node sent to others here (``roofline.node_bytes_per_s``); within a node to
+the link between two ranks, over what an exchange reached here (without one, what a ring of the all-reduce sent). Where
+a message of their mean size was sent alone, latency and rate are scaled to that.
 
 The share that was hidden stays hidden while messages take no longer than the backward pass that hides them. Messages
 that took longer than that already when they were measured hide as many seconds as they did; the rest is waited for.
@@ -17,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hpcbench.characterisation.model import Characterisation, Link, Message
-from hpcbench.characterisation.roofline import curve_of
+from hpcbench.characterisation.model import Characterisation, Curve, Link, Message
+from hpcbench.characterisation.roofline import curve_of, link_bytes, node_bytes_per_s
 from hpcbench.prediction.step_time import StepCase
 
 Floats = NDArray[np.float64]
@@ -41,7 +42,7 @@ class Sent:
     bytes_per_s: float
     """Bytes over the time that grows with them."""
     link_bytes_per_s: float
-    """What a rank sent over the link meanwhile: by an exchange with a neighbour."""
+    """What was sent over the link when it was measured: by a whole node to others, or by a rank within a node."""
     among: int
     """Nodes, or ranks within a node, of the curve."""
     grows: bool = True
@@ -118,7 +119,7 @@ class MessageTime:
     def of_kind(self, sent: Sent, case: StepCase, latency: ArrayLike) -> Floats:
         """Seconds of the messages of one kind in a step of a case, over the links of its machine."""
         between = sent.link == "between nodes"
-        reached = case.network_bytes_per_s / case.devices if between else case.link_bytes_per_s
+        reached = case.network_bytes_per_s if between else case.link_bytes_per_s
         among, batch_ratio = case.nodes if between else case.devices, case.local_batch / self.local_batch
         return sent.seconds(among, batch_ratio, latency, reached / sent.link_bytes_per_s)
 
@@ -128,13 +129,20 @@ def sent_of(characterisation: Characterisation, message: Message) -> Sent | None
     curve = curve_of(characterisation, message)
     if curve is None or curve.ranks < 2 or message.link == "none":
         return None
-    among = curve.nodes if message.link == "between nodes" else curve.ranks
-    swaps = [other.bytes_per_s for other in characterisation.curves
-             if other.operation == "exchange" and other.link == message.link]  # fmt: skip
-    ring = curve.bytes_per_s * 2 * (among - 1) / among
+    between = message.link == "between nodes"
+    among = curve.nodes if between else curve.ranks
+    reached = node_bytes_per_s(characterisation) if between else rank_bytes_per_s(characterisation, curve)
+    assert reached is not None
     fitted = message.count * curve.latency_s + message.bytes / curve.bytes_per_s
     slower = message.count * message.alone_s / fitted if message.alone_s and fitted > 0 else 1.0
     return Sent(
         message.kind, message.link, message.count, message.bytes, curve.latency_s * slower, curve.bytes_per_s / slower,
-        max(swaps, default=ring), among, message.operation != "exchange", message.fixed, message.exposed_s,
+        reached, among, message.operation != "exchange", message.fixed, message.exposed_s,
     )  # fmt: skip
+
+
+def rank_bytes_per_s(characterisation: Characterisation, curve: Curve) -> float:
+    """The rate at which a rank sent to another of its node: by an exchange, or else by the ring of a sum's curve."""
+    swaps = [other.bytes_per_s for other in characterisation.curves
+             if (other.operation, other.link) == ("exchange", "within a node")]  # fmt: skip
+    return max(swaps, default=curve.bytes_per_s * link_bytes(curve.operation, curve.ranks))

@@ -116,7 +116,7 @@ def test_a_file_with_several_ranks_gives_its_messages(tmp_path: Path) -> None:
 def test_a_forecast_waits_for_the_characterised_messages(fitted: Fitted, machines: dict[str, Machine]) -> None:
     base = training(machines, 64, 512)
     network = base.platform.network_bytes_per_s.central / 8
-    gradients = Sent("gradients", "between nodes", 5, 36e6, 1e-4, network / 2, network, 2, exposed_s=1e-3)
+    gradients = Sent("gradients", "between nodes", 5, 36e6, 1e-4, network / 2, 8 * network, 2, exposed_s=1e-3)
     messages = MessageTime((gradients,), 1, 0.009)
     calibration = Calibration(messages=messages)
     result = forecast(fitted, base, calibration)

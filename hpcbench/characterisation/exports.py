@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hpcbench.characterisation.model import Characterisation, Kernel
+from hpcbench.characterisation.new_file import write_new
 from hpcbench.characterisation.roofline import bound_of, step_s
-from staging.atomic import replacing
 from staging.errors import InputError
 
 DLIO_FORMATS = ("tfrecord", "hdf5", "npz", "npy")
 """The formats of DLIO's enumeration ``FormatType`` that samples of the suite may have."""
 
 
-def write_hatchet(characterisation: Characterisation, path: Path) -> None:
+def write_hatchet(characterisation: Characterisation, path: Path) -> Path:
     """Write kernels as a literal of Hatchet; ``GraphFrame.from_literal`` and ``Thicket.from_literal`` take its JSON.
+
+    Returns the path of the file, as all writers here do: ``write_new`` chooses a name that nothing has.
 
     Nodes are the step, its directions, kinds, and kernels. ``time`` is the seconds of all executions in a step, each
     alone.
     """
-    _write(path, "--hatchet", json.dumps(hatchet_literal(characterisation), indent=1) + "\n")
+    return _write(path, "--hatchet", json.dumps(hatchet_literal(characterisation), indent=1) + "\n")
 
 
 def hatchet_literal(characterisation: Characterisation) -> list[dict[str, Any]]:
@@ -63,7 +64,7 @@ def node(name: str, kind: str, children: list[dict[str, Any]]) -> dict[str, Any]
     return {"frame": {"name": name, "type": kind}, "metrics": dict.fromkeys(METRICS, 0.0) | sums, "children": children}
 
 
-def write_extra_p(characterisation: Characterisation, path: Path) -> None:
+def write_extra_p(characterisation: Characterisation, path: Path) -> Path:
     """Step times against ranks in Extra-P's JSON lines; lines of several files may be joined, for more points.
 
     Raises ``InputError`` where no steps were measured.
@@ -71,7 +72,7 @@ def write_extra_p(characterisation: Characterisation, path: Path) -> None:
     lines = extra_p_lines(characterisation)
     if not lines:
         raise InputError("--extra-p writes times of steps, and none were measured; leave out --counts-only")
-    _write(path, "--extra-p", "".join(json.dumps(line) + "\n" for line in lines))
+    return _write(path, "--extra-p", "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def extra_p_lines(characterisation: Characterisation) -> list[dict[str, Any]]:
@@ -89,7 +90,7 @@ def extra_p_lines(characterisation: Characterisation) -> list[dict[str, Any]]:
     ]
 
 
-def write_dlio(characterisation: Characterisation, path: Path) -> None:
+def write_dlio(characterisation: Characterisation, path: Path) -> Path:
     """Write the input and the step time as a workload of DLIO, which then reads as the training would.
 
     Raises ``InputError`` where steps or the dataset's size are not known, and for a format that DLIO does not have.
@@ -97,7 +98,7 @@ def write_dlio(characterisation: Characterisation, path: Path) -> None:
     import yaml
 
     text = yaml.safe_dump(dlio_workload(characterisation), sort_keys=False)
-    _write(
+    return _write(
         path,
         "--dlio",
         f"# {characterisation.application} {characterisation.preset} by hpcbench {characterisation.version}, "
@@ -134,15 +135,5 @@ def dlio_workload(characterisation: Characterisation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write(path: Path, option: str, text: str) -> None:
-    write_new(path, option, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def write_new(path: Path, option: str, write: Callable[[Path], object]) -> None:
-    """Write a file by way of a temporary name. Raises ``InputError`` that names the option where that fails."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            write(temporary)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); give another {option}") from error
+def _write(path: Path, option: str, text: str) -> Path:
+    return write_new(path, option, lambda temporary: temporary.write_text(text, encoding="utf-8"))

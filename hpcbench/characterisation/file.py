@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.characterisation.model import SCHEMA, WHAT, Characterisation
+from hpcbench.characterisation.new_file import write_new
 from hpcbench.config.read_dataclass import from_json
 from hpcbench.parallel.mesh_shape import mesh_shape
-from staging.atomic import replacing
 from staging.bounds import shown
 from staging.errors import InputError
 from staging.formats.regular import open_regular
@@ -18,17 +18,12 @@ from staging.formats.regular import open_regular
 MOST_BYTES = 256 << 20
 
 
-def write_characterisation(characterisation: Characterisation, path: Path) -> None:
-    """Write the file by way of a temporary name. Raises ``InputError`` where it cannot be written."""
+def write_characterisation(characterisation: Characterisation, path: Path) -> Path:
+    """Write the file by way of a temporary name; returns its path. Raises ``InputError`` where it cannot be written."""
     text = json.dumps(
         {"what": WHAT, "schema": SCHEMA, **dataclasses.asdict(characterisation)}, indent=1, allow_nan=False
     )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); give another --out") from error
+    return write_new(path, "--out", lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
 
 
 def read_characterisation(path: Path) -> Characterisation:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpcbench.characterisation.exports import write_new
 from hpcbench.characterisation.model import Characterisation, Roof
+from hpcbench.characterisation.new_file import write_new
 from hpcbench.characterisation.roofline import node_bytes_per_s
 from hpcbench.measure.system import filesystem
 from hpcbench.results import units
@@ -15,8 +15,11 @@ PEAKS = {"peak_32bit_tflop_s": "float32", "peak_tf32_tflop_s": "tf32"}
 SIXTEEN = ("bfloat16", "float16")
 
 
-def write_machine(characterisation: Characterisation, path: Path) -> None:
-    """Write the facts as a file that ``--machine`` takes. Raises ``InputError`` where it cannot be written."""
+def write_machine(characterisation: Characterisation, path: Path) -> Path:
+    """Write the facts as a file that ``--machine`` takes; returns its path.
+
+    Raises ``InputError`` where it cannot be written.
+    """
     import yaml
 
     text = yaml.safe_dump(machine_facts(characterisation), sort_keys=False, allow_unicode=True, width=110)
@@ -24,7 +27,7 @@ def write_machine(characterisation: Characterisation, path: Path) -> None:
         "# Measured by hpcbench characterize: rates are what programs reached, not what makers state. Facts that were\n"
         "# not measured are absent.\n"
     )
-    write_new(path, "--machine-out", lambda temporary: temporary.write_text(note + text, encoding="utf-8"))
+    return write_new(path, "--machine-out", lambda temporary: temporary.write_text(note + text, encoding="utf-8"))
 
 
 def machine_facts(characterisation: Characterisation) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
-from hpcbench.characterisation.exports import write_new
 from hpcbench.characterisation.model import MESSAGE, Characterisation
+from hpcbench.characterisation.new_file import write_new
 from hpcbench.characterisation.plots import figures
 from hpcbench.characterisation.roofline import Bound, bounds, product_flop, step_s
 from hpcbench.characterisation.tables import kernel_sheet, message_sheet, roof_sheet, sheets, touches
@@ -42,8 +42,8 @@ def kernels_text(characterisation: Characterisation, kind: str | None, most: int
     return "\n\n".join([*blocks, *(sheet.as_text() for sheet in shown if sheet.lines)])
 
 
-def write_characterisation_page(characterisation: Characterisation, path: Path, command: str = "") -> None:
-    """Write the page by way of a temporary name. Raises ``InputError`` where it cannot be written."""
+def write_characterisation_page(characterisation: Characterisation, path: Path, command: str = "") -> Path:
+    """Write the page by way of a temporary name; returns its path. Raises ``InputError`` where it cannot be written."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hpcbench.characterisation"), PackageLoader("hpcbench.results")]),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -54,7 +54,7 @@ def write_characterisation_page(characterisation: Characterisation, path: Path, 
         figures=[Drawn.of(figure) for figure in figures(characterisation)],
         sheets=sheets(characterisation), host=host_words(characterisation), command=command,
     )  # fmt: skip
-    write_new(path, "--page", lambda temporary: temporary.write_text(page, encoding="utf-8"))
+    return write_new(path, "--page", lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
 def headline(characterisation: Characterisation) -> str:

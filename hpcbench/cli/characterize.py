@@ -189,20 +189,24 @@ def read_counters(args: argparse.Namespace) -> list[MovedBytes]:
 
 
 def deliver(args: argparse.Namespace, characterisation: Characterisation) -> int:
-    """Write the files and the page, and print the tables."""
+    """Write the files and the page, and print the tables and where each file is."""
     from hpcbench.characterisation.exports import write_dlio, write_extra_p, write_hatchet
     from hpcbench.characterisation.file import write_characterisation
     from hpcbench.characterisation.machine_file import write_machine
     from hpcbench.characterisation.page import as_text, write_characterisation_page
 
     command = shlex.join(["hpcbench", *sys.argv[1:]])
-    writers: dict[str, Callable[[Characterisation, Path], None]] = {
+    writers: dict[str, Callable[[Characterisation, Path], Path]] = {
         "--out": write_characterisation,
         "--page": lambda written, path: write_characterisation_page(written, path, command),
         "--machine-out": write_machine, "--hatchet": write_hatchet, "--extra-p": write_extra_p, "--dlio": write_dlio,
     }  # fmt: skip
     print(as_text(characterisation))
-    for option, path in outputs(args).items():
-        writers[option](characterisation, path)
-    print("\n" + "\n".join(f"Written: {path}" for path in outputs(args).values()))
+    written = {path: writers[option](characterisation, path) for option, path in outputs(args).items()}
+    print("\n" + "\n".join(written_line(path, found) for path, found in written.items()))
     return 0
+
+
+def written_line(asked: Path, written: Path) -> str:
+    """Where a file is; it has a number if another process made one of that name during the measurement."""
+    return f"Written: {written}" + ("" if written == asked else f" ({asked} has come to exist and is left as it is)")

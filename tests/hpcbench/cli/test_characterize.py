@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from hpcbench.characterisation.file import read_characterisation, write_characterisation
+from hpcbench.cli import characterize
 from hpcbench.cli.main import main
+from hpcbench.config.schema import RunConfig
 from tests.hpcbench.characterisation.made import made
 from tests.hpcbench.characterisation.test_counters import PERF
 
@@ -33,6 +36,24 @@ def test_counts_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert {kernel.alone_s for kernel in found.kernels} == {None}
     assert found.input.stored_bytes is not None
     assert Path("cosmoflow-smoke-characterisation.html").exists()
+
+
+def test_a_file_that_another_made_meanwhile_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(args: argparse.Namespace, config: RunConfig) -> int:
+        Path("a.json").write_text("mine")
+        Path("a-2.json").write_text("mine, too")
+        return characterize.deliver(args, made())
+
+    monkeypatch.setattr(characterize, "measure", measure)
+    assert main([*SMOKE, "--out", "a.json", "--machine-out", "m.yaml"]) == 0
+    assert (Path("a.json").read_text(), Path("a-2.json").read_text()) == ("mine", "mine, too")
+    assert read_characterisation(Path("a-3.json")) == made()
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "Written: a-3.json (a.json has come to exist and is left as it is)", "Written: a.html", "Written: m.yaml",
+    ]  # fmt: skip
+    assert sorted(path.name for path in Path().iterdir()) == ["a-2.json", "a-3.json", "a.html", "a.json", "m.yaml"]
 
 
 def test_measured_on_one_rank(capsys: pytest.CaptureFixture[str]) -> None:

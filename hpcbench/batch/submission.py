@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -98,7 +99,7 @@ def submit(job: Job, site: Site) -> JobHandle:
     if not is_ours:
         raise InputError(
             f"run folder {job.folder} was submitted again while {command[0]} took job {job_id}, which would end at its "
-            f"first lines; cancel it: {' '.join(scheduler.cancel_command(job_id))}"
+            f"first lines; cancel it: {shlex.join(scheduler.cancel_command(job_id))}"
         )
     write_atomic(job.folder / RECORD, json.dumps(record | {"job_id": job_id}, indent=2) + "\n")
     return read_job(job.folder)

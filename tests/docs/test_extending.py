@@ -122,28 +122,35 @@ TSP = """\
 #!/bin/sh
 case "$1" in
 -L) echo 7 ;;
--s) [ "$2" = 7 ] && echo running ;;
--k) touch killed-$2 ;;
-*) printf 'ID   State  Output  E-Level  Command [run=1/1]\\n7    running    (file)    [%s]bash job.sh\\n' "$MARK" ;;
+-s) [ "$2" = 7 ] && echo "$STATE" ;;
+-r) [ "$STATE" = queued ] && touch removed-$2 ;;
+-k) [ "$STATE" = running ] && touch killed-$2 ;;
+*) printf 'ID   State  Output  E-Level  Command [run=1/1]\\n7    %s    (file)    [%s]bash job.sh\\n' "$STATE" "$MARK" ;;
 esac
 """
+"""As the real one, which ends running jobs alone, and removes all others."""
 
 
+@pytest.mark.parametrize(
+    ("state", "shown", "ended"), [("running", "running", "killed-7"), ("queued", "waiting", "removed-7")]
+)
 def test_jobs_are_submitted_to_the_scheduler_of_the_page_found_and_cancelled(
-    lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    state: str, shown: str, ended: str,
+) -> None:  # fmt: skip
     program = tmp_path / "bin" / "tsp"
     program.parent.mkdir()
     program.write_text(TSP)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("HPCBENCH_SITES", str(tmp_path))
+    monkeypatch.setenv("STATE", state)
     monkeypatch.setenv("MARK", "hpcbench:me/run:0badf00d")
     words = ["--site", "lab", "--nodes", "1", "--time", "00:10:00", "--data.root", str(tmp_path)]
     assert main(["submit", "cosmoflow", *words, "--run-dir", str(tmp_path / "run"), "--no-stage"]) == 0
     assert "job 7 of spooler submitted" in capsys.readouterr().out
     assert main(["jobs", str(tmp_path / "run")]) == 0
-    assert "running" in capsys.readouterr().out
+    assert shown in capsys.readouterr().out
 
     from hpcbench.batch.job_record import read_job
     from hpcbench.batch.schedulers import find_scheduler
@@ -152,7 +159,7 @@ def test_jobs_are_submitted_to_the_scheduler_of_the_page_found_and_cancelled(
     assert find_scheduler("spooler").find("hpcbench:me/run:0badf00d", ask) == ["7"]
     assert find_scheduler("spooler").find("hpcbench:me/run:another", ask) == []
     cancel(read_job(tmp_path / "run"))
-    assert (tmp_path / "run" / "killed-7").exists()
+    assert (tmp_path / "run" / ended).exists()
 
 
 def test_the_machine_of_the_page_is_listed_shown_and_predicted(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:

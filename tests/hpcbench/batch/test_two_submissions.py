@@ -62,7 +62,8 @@ def test_a_folder_that_is_taken_while_the_scheduler_takes_its_job(
         return ask(*words)
 
     monkeypatch.setattr(submission, "ask", slow)
-    with pytest.raises(InputError, match=r"submitted again while sbatch took job 17, .*; cancel it: scancel 17$"):
+    monkeypatch.setattr(submission.find_scheduler("slurm"), "cancel_command", lambda job_id: ["sh", "-c", "end 17"])
+    with pytest.raises(InputError, match=r"submitted again while sbatch took job 17, .*; cancel it: sh -c 'end 17'$"):
         submission.submit(a_job(site, run), site)
     assert json.loads((run / "job.json").read_text()) == {"mark": "another"}
 

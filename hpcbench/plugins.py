@@ -81,14 +81,21 @@ def load(point: EntryPoint, kind: type | None = None) -> Any:
 
 
 def package_folder(point: EntryPoint) -> Path:
-    """The folder of the package that an entry point names; no code of the package itself is run."""
+    """The folder of the package that an entry point names; neither it nor a package above it is imported.
+
+    Raises ``InputError`` where there is none.
+    """
+    top, *below = point.value.split(".")
     try:
-        spec = find_spec(point.value)
+        # Of a name without dots this imports nothing, and of another all packages above it.
+        spec = find_spec(top)
     except Exception as error:
         raise InputError(f"{words(point)} cannot be found ({error}); mend or uninstall its package") from error
-    if spec is None or not spec.submodule_search_locations:
+    locations = [] if spec is None else spec.submodule_search_locations or []
+    folders = [folder for location in locations if (folder := Path(location, *below)).is_dir()]
+    if not folders:
         raise InputError(f"{words(point)} must name a package, a folder; mend or uninstall it")
-    return Path(next(iter(spec.submodule_search_locations)))
+    return folders[0]
 
 
 def states(

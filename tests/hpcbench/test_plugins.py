@@ -241,6 +241,22 @@ def test_machines_of_a_package_that_is_not_there_or_has_a_name_of_the_suite(
     assert gone in found.wrong
 
 
+def test_no_code_of_a_package_with_sites_is_run(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPCBENCH_SITES", str(tmp_path / "own"))
+    profile = "title: mine\nscheduler: slurm\nlauncher: srun\nmachine: ours\n"
+    files = {"lab/sites/here.yaml": profile, "lab/sites/machines/ours.yaml": MACHINE.format(title="ours")}
+    code = {"lab/__init__.py": "raise RuntimeError('boom')", "lab/sites/__init__.py": "1 / 0"}
+    install({plugins.MACHINES: {"lab": "lab.sites"}}, code | files)
+    for words, said in ((["sites"], "here "), (["sites", "--machines"], "ours "), (["sites", "here"], "title: mine")):
+        assert works(*words)
+        assert said in capsys.readouterr().out
+    (found,) = installed_plugins()
+    assert found.wrong == ""
+    assert "lab" not in sys.modules
+
+
 def test_two_files_of_one_machine(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,7 +50,7 @@ class Advice:
     @property
     def nodes(self) -> int:
         """Nodes of all trainings."""
-        return sum(share.forecast.training.nodes for share in self.shares)
+        return sum(nodes_of(share.forecast) for share in self.shares)
 
     @property
     def node_hours(self) -> float:
@@ -64,10 +64,14 @@ class Advice:
         return None if None in known else sum(energy for energy in known if energy is not None)
 
 
+def nodes_of(forecast: Forecast) -> int:
+    """Nodes of a training, over all instances."""
+    return forecast.training.nodes * forecast.training.instances
+
+
 def node_hours(forecast: Forecast) -> float:
     """Node-hours of a training, over all instances."""
-    training = forecast.training
-    return training.nodes * training.instances * forecast.time.central / HOUR_S
+    return nodes_of(forecast) * forecast.time.central / HOUR_S
 
 
 def energy_kwh(forecast: Forecast, watts: float) -> float:
@@ -95,7 +99,7 @@ def advise(
         raise InputError(f"{count:,} ways to share {pool:,} nodes are too many; name fewer --nodes or applications")
     best: Advice | None = None
     for chosen in product(*choices.values()):
-        if sum(forecast.training.nodes * forecast.training.instances for forecast in chosen) > pool:
+        if sum(map(nodes_of, chosen)) > pool:
             continue
         shares = [
             Share(name, forecast, (watts or {}).get(name)) for name, forecast in zip(choices, chosen, strict=True)
@@ -104,9 +108,11 @@ def advise(
         if best is None or key(advice) < key(best):
             best = advice
     if best is None:
-        least = sum(min(forecast.training.nodes for forecast in sizes) for sizes in choices.values())
+        smallest = [min(sizes, key=nodes_of) for sizes in choices.values()]
+        trainings = sum(forecast.training.instances for forecast in smallest)
         raise InputError(
-            f"--pool {pool:,} nodes are too few for {len(choices)} trainings; the smallest sizes need {least:,}"
+            f"--pool {pool:,} nodes are too few for {trainings:,} trainings; the smallest sizes need "
+            f"{sum(map(nodes_of, smallest)):,}"
         )
     return best
 

@@ -25,12 +25,14 @@ from staging.source.listing import Listing, Names
 KNOWN = Epochs(23.0, 0.05, 0.07, "reference point", "")
 
 
-def training(machines: dict[str, Machine], nodes: int = 64, batch: int = 512, machine: str = "selene") -> Training:
+def training(
+    machines: dict[str, Machine], nodes: int = 64, batch: int = 512, machine: str = "selene", instances: int = 1
+) -> Training:
     """CosmoFlow on a machine, with a local batch that divides."""
     platform = platform_of(machines[machine], list(machines.values()))
     work = work_of("cosmoflow")
     return Training(work, platform, nodes, platform.devices, batch, 1, True, work.train_samples,
-                    work.validation_samples, KNOWN)  # fmt: skip
+                    work.validation_samples, KNOWN, instances=instances)  # fmt: skip
 
 
 def test_the_parts_add_up_to_the_time(fitted: Fitted, machines: dict[str, Machine]) -> None:
@@ -206,5 +208,9 @@ def test_a_pool_that_is_too_small_is_refused(fitted: Fitted, machines: dict[str,
     found = sizes(fitted, machines)
     with pytest.raises(InputError, match=r"--pool 10.*2 trainings.* 16"):
         advise({"one": found, "two": found}, 10, "time")
+    several = [forecast(fitted, training(machines, nodes, 512, instances=4)) for nodes in (8, 16)]
+    with pytest.raises(InputError, match=r"--pool 63 nodes are too few for 8 trainings; the smallest sizes need 64$"):
+        advise({"one": several, "two": several}, 63, "time")
+    assert advise({"one": several, "two": several}, 64, "time").nodes == 64
     with pytest.raises(InputError, match=r"ways to share 100 nodes are too many"):
         advise({str(number): found for number in range(12)}, 100, "time")

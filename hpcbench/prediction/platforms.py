@@ -88,8 +88,8 @@ def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool
     if machine.devices is None or (lacking and not calibrated):
         raise InputError(
             f"machine {machine.name} has no {' and no '.join(lacking)}, from which the time of a step follows; add "
-            f"{'them' if len(lacking) > 1 else 'it'} with a source to a file of your own ({machine.name}.yaml), or "
-            "give a run on it with --calibrate"
+            f"{'them' if len(lacking) > 1 else 'it'} with a source to a file of your own ({machine.name}.yaml)"
+            + ("" if machine.devices is None else ", or give a run on it with --calibrate")
         )
     network, link = machine.network_gb_s, machine.accelerator_link_gb_s
     missing = [*lacking, *(["network_gb_s"] if network is None else [])]

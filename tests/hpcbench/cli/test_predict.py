@@ -175,6 +175,21 @@ def test_bad_input_is_one_line(message: str, capsys: pytest.CaptureFixture[str])
     assert len(text.strip().splitlines()) == 1
 
 
+def test_a_run_is_no_substitute_for_the_number_of_accelerators(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.yaml"
+    source = "sources: [{url: 'measured: me', read: 2026-11-24, facts: [nodes%s]}]\n"
+    mine.write_text("title: mine\nnodes: 128\n" + source % "")
+    assert main([*PERLMUTTER, "--machine", str(mine)]) == 2
+    said = "".join(capsys.readouterr())
+    assert "has no accelerators and no accelerator_memory_gb_s and no peak_16bit_tflop_s" in said
+    assert said.endswith("with a source to a file of your own (mine.yaml)\n")
+    mine.write_text("title: mine\nnodes: 128\naccelerators: 0\n" + source % ", accelerators")
+    assert main([*PERLMUTTER, "--machine", str(mine)]) == 2
+    assert "".join(capsys.readouterr()).endswith("(mine.yaml), or give a run on it with --calibrate\n")
+
+
 def test_applications_are_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rest = ["--machine", "selene", "--nodes", "4"]
     for apps, message in (

@@ -101,6 +101,18 @@ def test_the_files_and_commands_of_the_page_train_to_the_target(environment: Any
     assert json.loads((project / "runs" / "few" / "summary.json").read_text(encoding="utf-8"))["train_samples"] == 64
 
 
+def test_every_optional_part_of_an_application_is_on_the_page() -> None:
+    from hpcbench import application
+
+    assert application.__doc__ is not None
+    optional = application.__doc__.split("The following parts are optional")[1]
+    parts = re.findall(r"^\S*?([a-zA-Z_]+(?:/\*\.json)?)``  ", optional, re.MULTILINE)
+    assert len(parts) == 20
+    text = PAGE.read_text(encoding="utf-8")
+    table = text[text.index("## What you can add") : text.index("## A LightningModule")]
+    assert [part for part in parts if not re.search(rf"`(?:[^`\n]*\b)?{re.escape(part)}", table)] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WRAPPED)
 def test_what_is_wrapped_trains_to_the_target_alike_on_one_and_on_two_ranks(

@@ -28,7 +28,7 @@ from hpcbench.characterisation.model import (
     total,
 )
 from hpcbench.characterisation.roofs import device_roofs
-from hpcbench.characterisation.steps import Measured, full_step, measure_steps, optimizer_seconds
+from hpcbench.characterisation.steps import Measured, full_step, grows_by_ranks, measure_steps, optimizer_seconds
 from hpcbench.characterisation.storage_roofs import storage_roofs
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
@@ -222,6 +222,8 @@ def notes_of(config: RunConfig, wanted: Wanted, ranks: int) -> Sequence[str]:
         notes.append("no dataset at hand (--data.root): reading and decoding were not measured")
     if not wanted.storage:
         notes.append("no folder of storage was named (--storage): its roofs were not measured")
+    if ranks > 1 and not grows_by_ranks(config):
+        notes.append("steps were timed on all ranks, not on fewer: samples are split, or states are sharded")
     if ranks == 1:
         notes.append("one rank: no messages were sent, and links have no curves")
     return notes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from statistics import median
 from typing import Any
 
@@ -30,7 +31,7 @@ from hpcbench.parallel.exposed import UNRECORDED
 from hpcbench.parallel.gradients import GradientReducer, broadcast_state
 from hpcbench.parallel.group import Group, Work
 from hpcbench.parallel.mesh import Mesh, make_mesh
-from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.parallel.mesh_shape import MeshShape, spatial_sizes
 from hpcbench.parallel.sharded import ShardedGradients
 from hpcbench.parallel.simulated_ranks import data_ranks
 from hpcbench.parallel.spatial.layers import own_part
@@ -106,6 +107,11 @@ class Measured:
     peak_bytes: int
 
 
+def grows_by_ranks(config: RunConfig) -> bool:
+    """Whether steps are also timed on fewer ranks than all: not if ranks share samples or have parts of the states."""
+    return prod(spatial_sizes(config.parallel.spatial)) == 1 and not config.parallel.shard_states
+
+
 def measure_steps(
     application: Application, config: RunConfig, ranks: Ranks, shape: MeshShape, flop: float, roof: float | None,
     budget_s: float, say: Callable[[str], None],
@@ -116,7 +122,7 @@ def measure_steps(
     """
     group = ranks.group
     times = []
-    if shape.spatial_size == 1 and not config.parallel.shard_states:
+    if grows_by_ranks(config):
         for size in growing(group.world_size):
             say(f"steps on {size} of {group.world_size} ranks")
             step = first_step(application, config, ranks, size)

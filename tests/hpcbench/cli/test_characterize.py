@@ -38,6 +38,11 @@ def test_counts_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("cosmoflow-smoke-characterisation.html").exists()
 
 
+def test_counts_of_samples_that_are_split_need_the_ranks_that_share_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMOKE, "--counts-only", "--parallel.spatial", "2"]) == 2
+    assert "parallel.spatial (2) splits a sample over 2 ranks" in capsys.readouterr().err
+
+
 def test_a_file_that_another_made_meanwhile_is_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +209,7 @@ def test_two_ranks_have_curves_and_growth(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = read_characterisation(tmp_path / "two.json")
     assert [steps.ranks for steps in found.steps] == [1, 2]
+    assert not any("not on fewer" in note for note in found.notes)
     assert len(found.steps[1].rank_s) == 2
     assert {(curve.operation, curve.link) for curve in found.curves} == {
         ("all_reduce", "within a node"), ("exchange", "within a node"),
@@ -224,4 +230,5 @@ def test_two_ranks_that_share_samples(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = read_characterisation(tmp_path / "two.json")
     assert [steps.ranks for steps in found.steps] == [2]
+    assert found.notes[-1] == "steps were timed on all ranks, not on fewer: samples are split, or states are sharded"
     assert {message.kind for message in found.messages} == {"gradients", "halo"}

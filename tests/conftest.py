@@ -14,6 +14,7 @@ import venv
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -59,6 +60,12 @@ def pytest_configure() -> None:
 def pytest_report_header() -> str:
     """How to draw the same again."""
     return f"draws: {SEED}={os.environ[SEED]}"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The same below failed tests: with ``-q`` there is no header."""
+    if any(terminalreporter.stats.get(outcome) for outcome in ("failed", "error")):
+        terminalreporter.line(pytest_report_header())
 
 
 @pytest.fixture(autouse=True)

@@ -55,6 +55,19 @@ def test_no_file_is_longer_than_the_page_says() -> None:
     assert {name: count for name, count in lines.items() if count > most} == {}
 
 
+def test_functions_are_as_short_as_the_page_says() -> None:
+    usual, most = map(int, re.findall(r"rarely have more than (\d+) lines, and never more than (\d+)", PAGE)[0])
+    lines = [
+        node.end_lineno - node.lineno + 1
+        for top in ("apps", "hpcbench", "staging")
+        for path in (ROOT / top).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
+    ]
+    assert max(lines) <= most
+    assert sum(count > usual for count in lines) < 0.01 * len(lines)
+
+
 def test_what_the_page_installs_has_the_programs_that_it_names() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     installed = re.findall(r'-e "\.\[([\w,]+)\]"', PAGE)[0].split(",")

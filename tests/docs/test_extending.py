@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import os
 import re
 import subprocess
@@ -70,6 +71,16 @@ def test_every_group_has_a_part_on_the_page() -> None:
 
     assert {*entry_points(), plugins.APPLICATIONS} == set(plugins.THINGS)
     assert f"`{plugins.APPLICATIONS}`" in PAGE.read_text(encoding="utf-8")
+
+
+def test_what_may_be_left_out_of_a_measurement_is_on_the_page() -> None:
+    from hpcbench.train.measurement import Measurement
+
+    optional = [each.name for each in dataclasses.fields(Measurement) if each.default is not dataclasses.MISSING]
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(f"`{name}" in text for name in optional)
+    assert len(optional) == 3
+    assert "Three more fields of a `Measurement` are" in text
 
 
 def test_the_optimizer_of_the_page_trains_as_its_formula_says(lab: Path) -> None:

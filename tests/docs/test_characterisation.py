@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,17 @@ from apps.cosmoflow.sizes import PUBLISHED_GZIP_BYTES
 from hpcbench.application import find_application
 from hpcbench.batch.machine import MACHINES, find_machine
 from hpcbench.characterisation.counts import count_step
-from hpcbench.characterisation.model import PRODUCTS, total
+from hpcbench.characterisation.model import PRODUCTS, Characterisation, total
 from hpcbench.config.resolve import resolve
 from hpcbench.parallel.mesh_shape import MeshShape
 
 PAGE = Path(__file__).parents[2] / "docs/characterisation.md"
+
+
+def test_the_table_of_keys_has_every_field_of_the_file() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("| key | what it holds |\n")[2].partition("\n\n")[0]
+    keys = [key for line in table.splitlines() for key in re.findall(r"`(\w+)`", line.split("|")[1])]
+    assert sorted(keys) == sorted(each.name for each in fields(Characterisation))
 
 
 def least_ms(part: str) -> float:

@@ -65,6 +65,8 @@ class Study:
     """Seeds by which the best of them are compared. Defaults, here and below, are what an older ``study.json`` had."""
     lr_search_widen: int = field(default=0, metadata=within(0, MOST_WIDENINGS))
     """How often the search of an optimizer may try further multipliers."""
+    own_seeds: bool = False
+    """Whether the runs of each batch size have seeds of their own, so that they are independent of those of others."""
     only: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The batch sizes of the optimizers that do not have all of them."""
     placements: tuple[str, ...] = ("replicate",)
@@ -162,6 +164,7 @@ def grow(old: Study, new: Study, folder: Path) -> Study:
         **both,
         lr_search_seeds=max(study.lr_search_seeds for study in searching),
         lr_search_widen=max(study.lr_search_widen for study in searching),
+        own_seeds=old.own_seeds,
         only=restrictions(old, new),
         nodes=old.nodes if shards(old) else new.nodes,
         seeds=max(old.seeds, new.seeds),

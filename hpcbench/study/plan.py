@@ -6,12 +6,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hpcbench.config.schema import LARGEST_SEED
 from hpcbench.parallel.mesh_shape import spatial_sizes
 from hpcbench.study.definition import MOST_SEEDS, Study
 from hpcbench.study.lr_search import Choice, Grid, Look, RowSearch, Search, Trial, search
 from hpcbench.study.run_status import RunStatus, Statuses
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
+
+SEEDS_OF_A_BATCH = 100_000
+"""The seeds of two batch sizes are so far apart or more, unless one is above 40,000."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,13 @@ def geometry(study: Study, point: Point) -> tuple[int, int]:
     return point.batch // local, local
 
 
+def training_seed(study: Study, run: PlannedRun) -> int:
+    """The seed with which a run trains: batch size 32 has 3,200,001, 3,200,002, ... if batch sizes have their own."""
+    if not study.own_seeds:
+        return run.seed
+    return run.point.batch % (LARGEST_SEED // SEEDS_OF_A_BATCH) * SEEDS_OF_A_BATCH + run.seed
+
+
 def largest_round(study: Study) -> int:
     """The most runs that can be due at the same time: those that begin all searches, or those of all seeds."""
     rows = points(study)
@@ -252,7 +263,8 @@ def study_run(study: Study, run: PlannedRun) -> StudyRun:
             "optim.name": point.optimizer, "optim.lr": repr(rate(study, point, run.multiplier)),
             "optim.scaling": study.rates[point.optimizer].rule, "optim.base_batch_size": str(point.batch),
         }  # fmt: skip
-    settings |= {"train.local_batch_size": str(local), "train.accumulation": "1", "train.seed": str(run.seed)}
+    settings |= {"train.local_batch_size": str(local), "train.accumulation": "1"}
+    settings["train.seed"] = str(training_seed(study, run))
     if ranks > 1:
         settings["parallel.simulated_ranks"] = str(ranks)
     else:

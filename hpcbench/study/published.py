@@ -105,7 +105,7 @@ def fit_table() -> str:
     """E_min and B_crit of every series, in Markdown."""
     lines = [
         "| application | points | batches | runs | E_min (epochs) | B_crit (samples) "
-        "| scatter of seeds | of batches | p |",
+        "| between-seed CV | between-batch CV | p |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for application, title in APPLICATIONS.items():

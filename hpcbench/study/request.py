@@ -99,6 +99,7 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
         lr_search=lr_search,
         lr_search_seeds=seeds,
         lr_search_widen=widen,
+        own_seeds=True,
         only=only,
         placements=placements,
         nodes=request.nodes,

@@ -26,6 +26,7 @@ from hpcbench.study.results import Row, runs_needed, series_to_fit
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.schedule_notes import schedule_notes
 from hpcbench.study.search_notes import rates_tried, search_notes
+from hpcbench.study.seed_effect import seed_notes
 from hpcbench.study.seed_spread import spread
 
 FEW_EPOCHS = 3
@@ -114,7 +115,7 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
         "sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %, unless epochs are "
         "apart by less than their rounding to evaluations."
     )
-    sentences += early_notes(rows) + copy_notes(rows) + no_fit_notes(rows)
+    sentences += early_notes(rows) + copy_notes(rows) + no_fit_notes(rows) + seed_notes(study, rows)
     if any(row.point.placement != "replicate" for row in rows):
         sentences.append(
             f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch."

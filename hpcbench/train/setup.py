@@ -77,10 +77,7 @@ def set_up(
     group, launch = ranks.group, ranks.launch
     progress = Progress() if watch is None else watch.progress
     if config.train.seed is None:
-        restarted = run_dir if again and not resume and launch.rank == 0 else None
-        config.train.seed = group.broadcast_object(
-            secrets.randbelow(2**31) if restarted is None else seed_of(restarted)
-        )
+        config.train.seed = group.broadcast_object(seed_of(run_dir if again and not resume else None))
     path = Path(group.broadcast_object(str(run_dir or default_path(application.name, config.preset or "run"))))
     training, validation = ranks.together(lambda: open_data(application, config))
     progress.touch()
@@ -128,12 +125,12 @@ def set_up(
     return trainer
 
 
-def seed_of(path: Path) -> int:
+def seed_of(path: Path | None) -> int:
     """The seed that the last earlier attempt in the run folder ``path`` drew; a new one if no attempt left its own.
 
     It is part of what a destination with shards is for, so that the next attempt can take them over.
     """
-    for config in earlier_configs(path):
+    for config in [] if path is None else earlier_configs(path):
         with contextlib.suppress(InputError):
             train = read_yaml(config).get("train")
             seed = train.get("seed") if isinstance(train, dict) else None

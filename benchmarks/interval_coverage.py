@@ -35,6 +35,7 @@ CUT = 6.0
 SIX, SIX_CUT = BATCHES[:6], 4.5
 """Fewer batches, at the largest of which no run reaches the target."""
 SCATTER = 0.15
+KINDS = ("nothing else", "30 % censored", "scatter of 15 %")
 LEAST, MOST = 0.90, 0.98
 
 
@@ -81,17 +82,21 @@ def study(setting: Setting, trial: int) -> tuple[float, ...]:
     return fit.b_crit, *fit.e_min_interval, *fit.b_crit_interval
 
 
+def all_settings() -> tuple[list[Setting], list[Setting]]:
+    """The settings with a bound, and those beside them without one."""
+    seeds_and_spreads = [(seeds, spread) for seeds in (3, 10) for spread in (0.05, 0.2)]
+    cut = {KINDS[1]: CUT}
+    bounded = [Setting(*pair, kind, cut=cut.get(kind, math.inf)) for kind in KINDS for pair in seeds_and_spreads]
+    bounded += [Setting(*pair, KINDS[2], batches=SIX, cut=SIX_CUT) for pair in seeds_and_spreads]
+    bounded += [Setting(*pair, KINDS[0], evaluations_per_epoch=1) for pair in ((10, 0.2), (3, 0.05))]
+    return bounded, [Setting(10, 0.2, KINDS[1], leave_out=True, cut=CUT)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--trials", type=int, default=300)
     options = parser.parse_args()
-    kinds = ("nothing else", "30 % censored", "scatter of 15 %")
-    seeds_and_spreads = [(seeds, spread) for seeds in (3, 10) for spread in (0.05, 0.2)]
-    cut = {kinds[1]: CUT}
-    bounded = [Setting(*pair, kind, cut=cut.get(kind, math.inf)) for kind in kinds for pair in seeds_and_spreads]
-    bounded += [Setting(*pair, kinds[2], batches=SIX, cut=SIX_CUT) for pair in seeds_and_spreads]
-    bounded += [Setting(*pair, kinds[0], evaluations_per_epoch=1) for pair in ((10, 0.2), (3, 0.05))]
-    beside = [Setting(10, 0.2, kinds[1], leave_out=True, cut=CUT)]
+    bounded, beside = all_settings()
     cases, missed = [], []
     with ProcessPoolExecutor() as pool:
         for setting in (*bounded, *beside):
@@ -113,7 +118,7 @@ def main() -> None:
                 f"B_crit {held[1]:.1%} ({widths[1]:.0%}), median B_crit {np.median(b_crit):.1f}",
                 flush=True,
             )
-            most = MOST if setting.kind == kinds[0] and setting.evaluations_per_epoch > 1 else 1.0
+            most = MOST if setting.kind == KINDS[0] and setting.evaluations_per_epoch > 1 else 1.0
             if setting in bounded and not all(LEAST <= share <= most for share in held):
                 missed.append(setting.words)
     print(f"written to {write_results('interval_coverage', {'least': LEAST, 'most': MOST, 'settings': cases})}")

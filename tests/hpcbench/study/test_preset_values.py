@@ -18,7 +18,7 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.gains.definition import Gains
 from hpcbench.study.preset_values import compare_presets, preset_values, refuse_changed_preset, study_config
 from hpcbench.study.request import flat
-from hpcbench.study.results import train_settings
+from hpcbench.study.results import fixed_settings
 from hpcbench.study.scaling.definition import Scaling
 from staging.errors import InputError
 from tests.hpcbench.study.conftest import FakeLauncher, make
@@ -43,7 +43,7 @@ def test_what_is_recorded_wins_over_the_preset_of_today(study: Study) -> None:
         "train.max_epochs": 77, "train.evaluations_per_epoch": 3, "optim.max_grad_norm": 2.5,
     }  # fmt: skip
     recorded = replace(study, preset_values=old)
-    train = train_settings(recorded)
+    train = fixed_settings(recorded).train
     assert (train.max_epochs, train.evaluations_per_epoch) == (77, 3)
     assert study_config(recorded, {}).optim.max_grad_norm == 2.5
     assert study_config(recorded, {"optim.name": "lars"}).optim.max_grad_norm is None

@@ -50,7 +50,7 @@ def is_refusal(reply: Reply) -> bool:
 def query(job_ids: Sequence[str], ask: Ask) -> Known:
     """From ``ps``: a job runs while its session has a process; how it ended is in the run folder.
 
-    Ranks outlive a script that is killed.
+    Ranks outlive a script that is killed. Whether the session is the job's: ``hpcbench.batch.local_session``.
     """
     reply = ask(["ps", "--no-headers", "-o", "sid=,stat=", "--sid", ",".join(job_ids)])
     if reply.exit_code not in (0, 1):

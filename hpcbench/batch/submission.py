@@ -26,6 +26,7 @@ from hpcbench.batch.failure_reason import failure_reason, newest_log, read_job_l
 from hpcbench.batch.holds import continuation, newest_hold, write_continuation
 from hpcbench.batch.job import Job
 from hpcbench.batch.job_record import RECORD, SCRIPT, JobHandle, is_unused, mark_of, newest_id, read_job
+from hpcbench.batch.local_session import session_status
 from hpcbench.batch.scheduler import ENDED, JobStatus, Known, Reply, UnreachableError
 from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.script import job_script
@@ -222,7 +223,10 @@ def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:
             reason = f"{find_scheduler(name).TITLE} cannot be asked: {error}"
             status_by_folder |= {job.folder: JobStatus("unknown", reason) for job in some}
         else:
-            status_by_folder |= {job.folder: in_own_words(job.folder, known.get(job.job_id)) for job in some}
+            for job in some:
+                found = known.get(job.job_id)
+                found = session_status(job, found) if name == "local" else found
+                status_by_folder[job.folder] = in_own_words(job.folder, found)
     return status_by_folder
 
 
@@ -297,8 +301,18 @@ def by_summary(summary: Summary) -> JobStatus:
 
 
 def cancel(job: JobHandle) -> None:
-    """Ask the scheduler to end the job. Raises ``InputError`` if it does not accept that."""
+    """Ask the scheduler to end the job. Raises ``InputError`` if it does not accept that.
+
+    Without a scheduler, the number of a job that has ended may be that of another process: only a job that runs is
+    cancelled.
+    """
     job, status = settled(job)
+    if status is None and job.scheduler == "local":
+        status = job_status(job)
+        if status.state == "running":
+            status = None
+        elif status.state in ENDED:
+            raise InputError(f"job {job.job_id} of {job.folder} cannot be cancelled: it has ended ({status.state})")
     if status is not None:
         raise InputError(f"the job of {job.folder} cannot be cancelled: {status.reason}")
     command = find_scheduler(job.scheduler).cancel_command(job.job_id)

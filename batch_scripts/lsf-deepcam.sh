@@ -35,7 +35,9 @@ trap 'printf "%(%s)T %d\n" -1 "$?" > "$hold.end" || true' EXIT
 
 echo "hpcbench: job $job_id, attempt $attempt, $(date)"
 status=0
-timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${launch[@]}" "${hpcbench[@]}" train deepcam --preset node --data.root=/project/me/data/deepcam \
+left_s=$((7080 - SECONDS))
+[ "$left_s" -gt 0 ] || left_s=1
+timeout --foreground --signal=USR1 --preserve-status "$left_s" "${launch[@]}" "${hpcbench[@]}" train deepcam --preset node --data.root=/project/me/data/deepcam \
     --check-job ranks=24,nodes=4,cores=7,gpus=1 \
     --run-dir "$run" --hold "$hold" --resume-or-start --parallel.threads 7 --staging.destination "$local_path" || status=$?
 

@@ -194,19 +194,20 @@ def training(job: Job, scheduler: Scheduler) -> list[str]:
     if job.simulated_nodes is not None:
         settings.append(f"--parallel.simulated_nodes {job.simulated_nodes}")
     # In the foreground: `timeout` would otherwise signal the launcher twice, and a second signal ends a run at once.
-    left_s = f'"$(({job.time_s - job.warn_s} - SECONDS))"'
-    limit = "" if scheduler.WARNS else f"timeout --foreground --signal=USR1 --preserve-status {left_s} "
-    title = 'echo "hpcbench: job $job_id, attempt $attempt, $(date)"'
+    limit = "" if scheduler.WARNS else 'timeout --foreground --signal=USR1 --preserve-status "$left_s" '
+    begin = ['echo "hpcbench: job $job_id, attempt $attempt, $(date)"', "status=0"]
+    if limit:
+        # A start may have taken all the time: `timeout 0` would set no limit, and it refuses a number below that.
+        begin += [f"left_s=$(({job.time_s - job.warn_s} - SECONDS))", '[ "$left_s" -gt 0 ] || left_s=1']
     if job.packed is not None:
         if job.packed.launchers:
             stage = ' --local-path "$local_path"' if job.stages else ""
-            return [title, "status=0", f'{limit}"${{hpcbench[@]}}" study execute "$run"{stage} || status=$?']
+            return [*begin, f'{limit}"${{hpcbench[@]}}" study execute "$run"{stage} || status=$?']
         execute = f'{limit}"${{launch[@]}}" "${{hpcbench[@]}}" study execute "$run"'
-        return [title, "status=0", f"{execute} {asked_for(job)} || status=$?"]
+        return [*begin, f"{execute} {asked_for(job)} || status=$?"]
     command = f'{limit}"${{launch[@]}}" "${{hpcbench[@]}}" train'
     return [
-        title,
-        "status=0",
+        *begin,
         f"{command} {words(job.arguments)} \\",
         f"    {asked_for(job)} \\",
         f"    {' '.join(settings)} || status=$?",

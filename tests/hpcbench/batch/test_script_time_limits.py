@@ -1,11 +1,13 @@
-"""What SIGTERM means to a job script: the job is cancelled, or, with some schedulers, its time limit is reached."""
+"""A job script and its time limit: when the run is warned, and what SIGTERM means, which also cancels jobs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hpcbench.batch.packed_runs import PackedRuns
 from tests.hpcbench.batch.conftest import a_job, a_site
 from tests.hpcbench.batch.test_scripts import AGAIN, NOTE, fakes, of, run_script
 
@@ -30,6 +32,24 @@ def test_sigterm_at_the_time_limit_is_no_cancellation(
     assert asked == [f"hpcbench jobs --interrupted {option}--hold {tmp_path}/notes.hold {tmp_path}/run"]
     if name != "local":
         assert (AGAIN[name].replace("=3", "=2") in calls) is by_clock
+
+
+@pytest.mark.parametrize(("late_s", "least"), [(-50, 30), (0, 1), (10, 1)])
+@pytest.mark.parametrize("name", ["pbs", "lsf", "flux", "local"])
+@pytest.mark.parametrize("packed", [None, PackedRuns({}, 1), PackedRuns({}, 1, launchers=(("srun",),))])
+def test_a_start_that_takes_all_the_time_leaves_a_second(
+    packed: PackedRuns | None, name: str, late_s: int, least: int, fakes: Path, tmp_path: Path
+) -> None:
+    """``timeout`` takes 0 for no limit, and refuses what is below."""
+    (fakes / "timeout").write_text(NOTE)
+    (fakes / "timeout").chmod(0o755)
+    site = a_site(name)
+    job = replace(a_job(site, tmp_path / "run"), packed=packed)
+    code, calls = run_script(job, site, fakes, SECONDS=str(job.time_s - job.warn_s + late_s))
+    assert code == 0
+    (call,) = of(calls, "timeout")
+    left_s = int(call.split()[4])
+    assert least <= left_s <= max(1, -late_s)
 
 
 @pytest.mark.parametrize("scheduler", AGAIN)

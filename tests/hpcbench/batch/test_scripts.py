@@ -201,7 +201,8 @@ def test_the_signal_comes_before_the_time_limit(scheduler: str, tmp_path: Path) 
         assert "#SBATCH --signal=USR1@100\n" in text
         assert "timeout" not in text
     else:
-        assert 'timeout --foreground --signal=USR1 --preserve-status "$((500 - SECONDS))" "${launch[@]}"' in text
+        assert "left_s=$((500 - SECONDS))\n" in text
+        assert 'timeout --foreground --signal=USR1 --preserve-status "$left_s" "${launch[@]}"' in text
 
 
 RESOURCES = {

@@ -20,6 +20,7 @@ from hpcbench import plugins
 from hpcbench.batch.machine import MACHINES, Machine, find_machine, the_file, titles_of, yaml_files
 from hpcbench.batch.shell_quoting import check_text, check_variables, time_s
 from hpcbench.config.bounds import within
+from hpcbench.config.own_folder import own_file, own_folder
 from hpcbench.config.read_dataclass import from_values
 from hpcbench.config.read_yaml import Tree, read_yaml
 from hpcbench.config.typed_values import typed
@@ -29,6 +30,8 @@ from staging.errors import InputError
 
 LauncherName = Literal["srun", "pals", "mpich", "openmpi", "jsrun", "flux"]
 PROFILES = Path(__file__).parent / "profiles"
+OWN_SITES = "HPCBENCH_SITES"
+"""The environment variable that names the folder of a user's own profiles."""
 SCHEDULERS = ("slurm", "pbs", "lsf", "flux", "local")
 """The schedulers of the suite; plug-ins provide others."""
 
@@ -127,15 +130,15 @@ class Site:
 def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
     """The folders of profiles: the user's own, which hides others of the same name, those of packages, the suite's.
 
-    A package that cannot be found is left out; ``check_packages`` says so.
+    A package that cannot be found is left out; ``check_packages`` says so. A user without a home has no own folder.
     """
     environ = os.environ if environ is None else environ
-    own_folder = environ.get("HPCBENCH_SITES") or str(Path.home() / ".config" / "hpcbench" / "sites")
+    own = own_folder(OWN_SITES, "sites", environ)
     packages = []
     for name in plugins.names(plugins.MACHINES):
         with suppress(InputError):
             packages.append(package_folder(name))
-    return [Path(own_folder), *packages, PROFILES]
+    return [*([] if own is None else [own]), *packages, PROFILES]
 
 
 def package_folder(name: str) -> Path:
@@ -169,7 +172,8 @@ def find_site(name: str, environ: Mapping[str, str] | None = None) -> Site:
     check_packages()
     hint = suggest_by_title(name, titles_of(known))
     end = "" if hint.endswith("?") else "."
-    raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {profile_folders[0] / name}.yaml")
+    own = own_file(OWN_SITES, "sites", f"{name}.yaml", os.environ if environ is None else environ)
+    raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {own}")
 
 
 def read_site(path: Path, environ: Mapping[str, str] | None = None) -> Site:
@@ -196,8 +200,8 @@ def machine_of(values: Tree, path: Path, environ: Mapping[str, str] | None) -> M
 
 def machine_folders(environ: Mapping[str, str] | None = None) -> list[Path]:
     """Where the files of machines are, the user's own first."""
-    own_folder, *packages, _ = folders(environ)
-    return [own_folder / "machines", *(folder / "machines" for folder in packages), MACHINES]
+    *others, _ = folders(environ)
+    return [*(folder / "machines" for folder in others), MACHINES]
 
 
 def node_of(machine: Machine) -> Node:

@@ -13,6 +13,7 @@ from hpcbench.application import find_application
 from hpcbench.campaign.check_recipe import check_recipes
 from hpcbench.campaign.line_numbers import lines_of
 from hpcbench.campaign.rules import Campaign, Scenario
+from hpcbench.config.own_folder import own_file, own_folder
 from hpcbench.config.read_dataclass import from_values
 from hpcbench.config.read_yaml import Tree, read_yaml
 from hpcbench.config.resolve import config_class, known_keys
@@ -20,6 +21,8 @@ from hpcbench.suggest import suggest
 from staging.errors import InputError
 
 CAMPAIGNS = Path(__file__).parents[1] / "campaigns"
+OWN_CAMPAIGNS = "HPCBENCH_CAMPAIGNS"
+"""The environment variable that names the folder of a user's own campaigns."""
 KEY = r"[\w-]+(?:\[\d+\])?"
 AT = re.compile(rf"(?P<path>(?:{KEY}\.)*)(?:unknown key '(?P<unknown>[^']*)'|(?P<lacks>lacks)|(?P<key>{KEY}))")
 """Where a message begins: the path of a key, and the key itself."""
@@ -28,8 +31,8 @@ AT = re.compile(rf"(?P<path>(?:{KEY}\.)*)(?:unknown key '(?P<unknown>[^']*)'|(?P
 def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
     """The folders of campaigns; the first match counts."""
     environ = os.environ if environ is None else environ
-    own_folder = environ.get("HPCBENCH_CAMPAIGNS") or str(Path.home() / ".config" / "hpcbench" / "campaigns")
-    return [Path(own_folder), CAMPAIGNS]
+    own = own_folder(OWN_CAMPAIGNS, "campaigns", environ)
+    return [CAMPAIGNS] if own is None else [own, CAMPAIGNS]
 
 
 def known_campaigns(environ: Mapping[str, str] | None = None) -> dict[str, Path]:
@@ -47,10 +50,8 @@ def campaign_path(name: str, environ: Mapping[str, str] | None = None) -> Path:
         return known[name]
     if name.endswith((".yaml", ".yml")):
         return Path(name)
-    own_folder = folders(environ)[0]
-    raise InputError(
-        f"unknown campaign '{name}'; {suggest(name, list(known))} (your own would be {own_folder / name}.yaml)"
-    )
+    own = own_file(OWN_CAMPAIGNS, "campaigns", f"{name}.yaml", os.environ if environ is None else environ)
+    raise InputError(f"unknown campaign '{name}'; {suggest(name, list(known))} (your own would be {own})")
 
 
 def read_campaign(path: Path, environ: Mapping[str, str] | None = None) -> Campaign:

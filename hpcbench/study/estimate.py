@@ -25,8 +25,12 @@ CALIBRATION_BATCHES = 16
 
 EVALUATIONS = "train.evaluations_per_epoch"
 
-ONE_RANK = {"parallel.simulated_ranks": "1", "train.noise_scale_every": "0"}
-"""A calibration has a batch of one rank, so it has nothing to compare for the noise scale."""
+ONE_RANK = {
+    "parallel.simulated_ranks": "1", "parallel.simulated_nodes": "null", "train.batchnorm_group_size": "1",
+    "train.noise_scale_every": "0", "staging.placement": "replicate", "staging.reshuffle": "false",
+    "staging.contiguous": "false",
+}  # fmt: skip
+"""A calibration has the batch of one rank: nothing to compare for the noise scale, and no others to share with."""
 
 
 @dataclass(frozen=True)

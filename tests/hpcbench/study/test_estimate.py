@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hpcbench.config.schema import TrainConfig
-from hpcbench.study.definition import Study
+from hpcbench.parallel.mesh_shape import mesh_shape
+from hpcbench.study.definition import Placement, Study
 from hpcbench.study.estimate import Speed, calibrate
 from hpcbench.study.plan import PlannedRun, Point, study_run
+from hpcbench.study.preset_values import study_config
 from hpcbench.study.run_slots import Slot
+from hpcbench.train.ranks import on_simulated_nodes
+from hpcbench.train.setup import ranks_of
+from staging.ranks.launch import Launch
 from tests.hpcbench.study.conftest import FakeLauncher
 
 
@@ -41,3 +47,28 @@ def test_a_short_run_measures_no_noise_and_counts_all_evaluations(study: Study, 
     rows = (tmp_path / "1" / "run0" / "epochs.csv").read_text().splitlines()
     evaluation = float(dict(zip(rows[0].split(","), rows[-1].split(","), strict=True))["eval_s"])
     assert seconds[8] - seconds[1] == pytest.approx(7 * evaluation * 100 / 64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "placement", "nodes"),
+    [
+        ({"train.batchnorm_group_size": "2"}, "replicate", 1),
+        ({}, "shard", 2),
+        ({}, "shard+reshuffle", 2),
+        ({}, "shard+contiguous", 2),
+        ({"parallel.simulated_nodes": "2", "train.batchnorm_group_size": "8"}, "replicate", 1),
+    ],
+)
+def test_a_short_run_can_start_whatever_the_ranks_of_the_study_share(
+    study: Study, tmp_path: Path, settings: dict[str, str], placement: Placement, nodes: int
+) -> None:
+    shared = replace(study, settings=study.settings | settings, placements=(placement,), nodes=nodes)
+    first = study_run(shared, PlannedRun(Point(32, "sgd", placement), 1.0, 1))
+    launcher = FakeLauncher(lambda settings: 2.0)
+    calibrate(first, launcher, tmp_path, (1000, 100), [Slot()], TrainConfig(max_epochs=9))
+    (started,) = launcher.started
+    config = study_config(shared, {key: value for key, value in started.items() if "." in key})
+    launch, parallel = Launch(), config.parallel
+    assert ranks_of(config, launch, mesh_shape(1, parallel.spatial)).total == 1
+    if parallel.simulated_nodes is not None:
+        on_simulated_nodes(launch, parallel.simulated_nodes, parallel.simulated_ranks)

@@ -55,8 +55,10 @@ class StudyFolder:
         return read_run_status(self.run(name))
 
     def clear(self, name: str) -> None:
-        """Remove what the run ``name`` left, for a new start."""
-        if self.run(name).exists():
+        """Remove what the run ``name`` left, for a new start; of a folder elsewhere, only the link to it."""
+        if self.run(name).is_symlink():
+            self.run(name).unlink()
+        elif self.run(name).exists():
             shutil.rmtree(self.run(name))
 
     def resumable(self, name: str) -> bool:
@@ -155,20 +157,32 @@ def begun(folder: StudyFolder, definition: dict[str, Any], report: Callable[[], 
 def held(folder: StudyFolder) -> Iterator[int]:
     """Make the folder and hold it for this process and those that inherit the open file; yields its descriptor.
 
-    A folder in which no study began is removed in the end, if it is still there. Raises ``InputError`` if another
-    process works in it, and for a folder that holds something else.
+    If no study began in it, the folder is removed in the end, or emptied if it existed before. Raises ``InputError`` if
+    another process works in it, and for a folder that holds something else.
     """
+    existed = folder.path.exists()
     descriptor = open_lock(folder)
     try:
         take(descriptor, folder.path)
         try:
             yield descriptor
         finally:
-            with suppress(FileNotFoundError):  # somebody has removed it in the meantime
+            with suppress(OSError):  # it hides no error; somebody may have removed the folder in the meantime
                 if not folder.definition.exists() and not any(folder.runs.iterdir()):
-                    shutil.rmtree(folder.path)
+                    remove_unused(folder, existed)
     finally:
         os.close(descriptor)
+
+
+def remove_unused(folder: StudyFolder, existed: bool) -> None:
+    """Remove a folder in which no study began. If it ``existed`` before, only what ``held`` and a start make in it."""
+    if not existed:
+        shutil.rmtree(folder.path)
+        return
+    (folder.path / ".lock").unlink(missing_ok=True)
+    for path in (folder.runs, folder.logs, folder.jobs):
+        with suppress(OSError):  # missing, a link, or not empty
+            path.rmdir()
 
 
 def open_lock(folder: StudyFolder) -> int:

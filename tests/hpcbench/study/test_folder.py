@@ -63,3 +63,36 @@ def test_a_folder_in_which_nothing_began_is_removed(folder: StudyFolder) -> None
     with pytest.raises(InputError, match="the first run"):
         fail(folder, lambda: None, InputError("the first run"))
     assert not folder.path.exists()
+
+
+def test_a_folder_that_existed_before_is_emptied_and_not_removed(folder: StudyFolder, tmp_path: Path) -> None:
+    """It may be a link to a larger disk, or a mount point."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    folder.path.symlink_to(disk)
+    with pytest.raises(InputError, match="the first run"):
+        fail(folder, folder.jobs.mkdir, InputError("the first run"))
+    assert folder.path.readlink() == disk
+    assert not list(disk.iterdir())
+
+
+def test_linked_runs_of_a_study_that_did_not_begin_stay_linked(folder: StudyFolder, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    folder.path.mkdir()
+    folder.runs.symlink_to(disk)
+    with pytest.raises(InputError, match="the first run"):
+        fail(folder, lambda: None, InputError("the first run"))
+    assert list(folder.path.iterdir()) == [folder.runs]
+    assert folder.runs.is_dir()
+
+
+def test_of_a_linked_run_only_the_link_is_removed(folder: StudyFolder, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mllog.txt").touch()
+    folder.runs.mkdir(parents=True)
+    folder.run("one").symlink_to(elsewhere)
+    folder.clear("one")
+    assert not folder.run("one").is_symlink()
+    assert (elsewhere / "mllog.txt").exists()

@@ -147,25 +147,34 @@ def plan_meshes(
     model = build(application, config)
     per_sample = count_flops(model, sample).training
 
+    def form_groups(shape: MeshShape) -> None:
+        data_ranks(0, shape.data, None, train.batchnorm_group_size)
+
     def counted(shape: MeshShape) -> MeshPlan:
         say(f"counting {shape.words}")
-        data_ranks(0, shape.data, None, train.batchnorm_group_size)
+        form_groups(shape)
         local, accumulation = share_batch(batch, shape.data, train.local_batch_size)
         counts = [count_pass(application, config, shape, rank, local) for rank in counted_ranks(shape.spatial)]
         return mesh_plan(model, config, machine, shape, (local, accumulation, batch), counts, per_sample)
 
     plans = {} if asked is None else {asked: counted_as_asked(counted, config, asked)}
     refused: dict[MeshShape, str] = {}
+    too_fine: dict[MeshShape, str] = {}
     for shape in mesh_shapes(machine.ranks, sample.dim() - 2):
         if shape in plans:
             continue
-        if reason := already_refused(shape, refused):
+        try:
+            form_groups(shape)
+        except InputError as error:
+            refused[shape] = str(error)  # a finer split may form groups
+            continue
+        if reason := already_refused(shape, too_fine):
             refused[shape] = reason
             continue
         try:
             plans[shape] = counted(shape)
         except InputError as error:
-            refused[shape] = str(error)
+            refused[shape] = too_fine[shape] = str(error)
     say("")
     check(list(plans.values()), refused, machine)
     return Plans(sorted(plans.values(), key=lambda mesh: mesh.order), refused)

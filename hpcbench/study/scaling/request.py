@@ -26,6 +26,7 @@ from hpcbench.study.scaling.run_matrix import (
     Variant,
     all_runs,
     axes,
+    check_seeds,
     checked,
     data_parallel_size,
     groups,
@@ -96,6 +97,7 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
         preset_values=preset_values(application, asked.preset), commands=(asked.command,),
     )  # fmt: skip
     study = checked(study)
+    check_seeds(study)
     check_points(study, site)
     first = job_of(study, site, all_runs(study)[0], Path("run"))
     study = replace(study, cores_per_rank=first.cores_per_rank, gpus_per_rank=first.gpus_per_rank)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
+from hpcbench.config.schema import LARGEST_SEED
 from hpcbench.study.scaling.definition import TIER, Scaling
 from staging.bounds import shown
 from staging.errors import InputError
@@ -142,6 +143,16 @@ def check_instances(study: Scaling) -> None:
                 f"--nodes {nodes} is not a multiple of the {size} nodes of an instance; change --nodes or "
                 "--instance-nodes"
             )
+
+
+def check_seeds(study: Scaling) -> None:
+    """Raise ``InputError`` if a run would have a larger seed than a training can have."""
+    largest = max(seed_of(study, run) for run in all_runs(study))
+    if largest > LARGEST_SEED:
+        raise InputError(
+            f"--seed ({study.seed}) must be at most {LARGEST_SEED - largest + study.seed}, since the last of the runs "
+            f"has seed {largest} and a seed is at most {LARGEST_SEED}; lower it"
+        )
 
 
 def is_whole(study: Scaling, batch: int, nodes: int) -> bool:

@@ -34,6 +34,7 @@ from hpcbench.study.scaling.joined import read_convergence, with_convergence
 from hpcbench.study.scaling.request import check_data, check_points
 from hpcbench.study.scaling.run_matrix import (
     all_runs,
+    check_seeds,
     checked,
     data_parallel_size,
     groups,
@@ -190,6 +191,7 @@ def grown(study: Scaling, folder: StudyFolder) -> Scaling:
             "another --study-dir"
         )
     both = grow(read_study(folder), study, folder.path)
+    check_seeds(both)
     if len(points(both)) > len(points(study)):  # sizes of one study may meet values of the other
         check_points(both, find_site(both.site))
         check_data(both)

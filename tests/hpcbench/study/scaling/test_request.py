@@ -106,6 +106,7 @@ REFUSED: list[tuple[ScalingRequest, dict[str, str], str]] = [
     # options
     (replace(HERE, repeats=0), {}, "--repeats (0) must be at least 1"),
     (replace(HERE, seed=-1), {}, "--seed (-1) must be at least 0"),
+    (replace(HERE, seed=2**32 - 1, repeats=2), {}, "--seed (4294967295) must be at most 4294957295, since the last"),
     (replace(HERE, steps=5), {}, "--steps (5) must be more than the 5 steps of the warm-up (measure.warmup_steps), "
      "which no figure counts; raise it"),
     (replace(HERE, steps=None), {"train.target": "null"},

@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.config.schema import LARGEST_SEED
 from hpcbench.study.scaling.definition import Scaling, grow
 from hpcbench.study.scaling.run_matrix import (
     PlannedRun,
     Point,
     all_runs,
     axes,
+    check_seeds,
     checked,
     data_parallel_size,
     groups,
@@ -248,3 +250,12 @@ def test_what_a_job_costs_and_how_the_dataset_is_written_is_no_other_study() -> 
         request={**STUDY.request, "account": "m2", "time": "02:00:00", "queue": "debug", "memory_gib": 8},
     )  # fmt: skip
     assert grow(STUDY, same, Path("s")).request == same.request
+
+
+def test_the_seeds_of_all_repeats_and_instances_are_seeds() -> None:
+    check_seeds(replace(STUDY, seed=LARGEST_SEED - 10_000))
+    with pytest.raises(InputError, match=rf"--seed \({LARGEST_SEED}\) must be at most {LARGEST_SEED - 10_000}, "):
+        check_seeds(replace(STUDY, seed=LARGEST_SEED))
+    check_seeds(replace(MANY, seed=LARGEST_SEED - 10_003))
+    with pytest.raises(InputError, match=rf"must be at most {LARGEST_SEED - 10_003}, .* has seed {LARGEST_SEED + 1} "):
+        check_seeds(replace(MANY, seed=LARGEST_SEED - 10_002))

@@ -30,7 +30,8 @@ def collect(folder: StudyFolder, out: Path) -> int:
         if path.exists():
             refuse_special(path)
             shutil.copyfile(path, out / path.name)
-    done = [run for run in sorted(folder.runs.iterdir()) if read_run_status(run).final]
+    runs = sorted(path for path in folder.runs.iterdir() if path.is_dir()) if folder.runs.is_dir() else []
+    done = [run for run in runs if read_run_status(run).final]
     for run in done:
         begin_run_copy(target.run(run.name), KEPT)
         for name in KEPT:

@@ -103,11 +103,14 @@ def read_definition(path: Path, schema: int, kind: str) -> dict[str, Any] | None
 def begin_copy(folder: StudyFolder, out: Path) -> StudyFolder:
     """Make the folder ``out`` for a copy of a study. Raises ``InputError`` unless it is new or such a copy."""
     copy = StudyFolder(out)
-    if out.exists() and any(out.iterdir()) and not copy.definition.exists():
-        raise InputError(f"{out} is not empty and holds no study; give a new folder with --out")
-    if out.resolve() == folder.path.resolve():
-        raise InputError(f"--out {out} is the study itself; give another folder")
-    copy.runs.mkdir(parents=True, exist_ok=True)
+    try:
+        if out.exists() and any(out.iterdir()) and not copy.definition.exists():
+            raise InputError(f"{out} is not empty and holds no study; give a new folder with --out")
+        if out.resolve() == folder.path.resolve():
+            raise InputError(f"--out {out} is the study itself; give another folder")
+        copy.runs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be written ({error.strerror}); give another folder") from None
     return copy
 
 

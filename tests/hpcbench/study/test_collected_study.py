@@ -72,6 +72,28 @@ def test_a_copy_goes_into_a_folder_of_its_own(made: tuple[Study, StudyFolder], t
         collect(made[1], made[1].path)
 
 
+def test_a_copy_goes_into_no_file(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "copy"):
+        with pytest.raises(
+            InputError, match=rf"--out {out} cannot be written \(Not a directory\); give another folder"
+        ):
+            collect(StudyFolder(tmp_path / "study"), out)
+
+
+def test_what_is_no_run_is_not_collected(study: Study, tmp_path: Path) -> None:
+    """A file that a file browser left, and a study without runs."""
+    folder, copy = StudyFolder(tmp_path / "study"), StudyFolder(tmp_path / "copy")
+    with held(folder):
+        folder.write(study.as_dict())
+    (folder.runs / ".DS_Store").touch()
+    assert collect(folder, copy.path) == 0
+    (folder.runs / ".DS_Store").unlink()
+    folder.runs.rmdir()
+    assert collect(folder, copy.path) == 0
+    assert copy.definition.exists()
+
+
 def test_a_copy_needs_a_place(made: tuple[Study, StudyFolder], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "collect", str(made[1].path)]) == 2
     assert "the following arguments are required: --out" in capsys.readouterr().err

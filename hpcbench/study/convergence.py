@@ -56,15 +56,18 @@ def run_study(study: Study, path: Path, options: ExecutionOptions, *, dry_run: b
         study = merged(study, folder)
         refuse_changed_preset(study, path)
         executor = executor_of(study, folder, options, None)
-        show_plan(study, folder, read_statuses(study, folder), options, executor, check_data(study))
+        samples, statuses = check_data(study), read_statuses(study, folder)
+        check_same_data(study, path, statuses, samples[0])
+        show_plan(study, folder, statuses, options, executor, samples)
         return DONE
     with held(folder) as lock:
         study = merged(study, folder)
         refuse_changed_preset(study, path)
         samples = check_data(study)
         executor = executor_of(study, folder, options, lock)
+        statuses = read_statuses(study, folder)
+        check_same_data(study, path, statuses, samples[0])
         with begun(folder, study.as_dict(), lambda: report(folder)):
-            statuses = read_statuses(study, folder)
             show_plan(study, folder, statuses, options, executor, samples)
             statuses = make_runs(study, folder, options, executor, statuses)
         conclude(study, folder, statuses)
@@ -130,6 +133,24 @@ def check_data(study: Study) -> tuple[int, int]:
             f"batch {largest}; lower it or --batch-sizes, or use more samples"
         )
     return training, validation
+
+
+def check_same_data(study: Study, path: Path, statuses: Statuses, samples: int) -> None:
+    """Raise ``InputError`` if runs of the study in ``path`` had another number of training samples than ``samples``.
+
+    A relative ``data.root`` means another dataset in another directory. Nothing is refused if the dataset is not on
+    this machine, or an optimizer's own settings choose its samples.
+    """
+    root = shared_config(study).data.root
+    if not Path(root).exists() or any(key.startswith("data.") for own in study.own_settings.values() for key in own):
+        return
+    for name, state in statuses.items():
+        before = state.summary.train_samples if state.done and state.summary is not None else 0
+        if before not in (0, samples):
+            raise InputError(
+                f"data.root ({Path(root).resolve()}) gives {samples} training samples, and {path / 'runs' / name} had "
+                f"{before}; continue the study in the directory where it began, or give another --study-dir"
+            )
 
 
 def shared_config(study: Study) -> RunConfig:

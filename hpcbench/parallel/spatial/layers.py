@@ -76,8 +76,13 @@ def split_layers(
         )
     known = {**(forms or {}), **FORMS}
     sizes = input_sizes(model, sample, whole, (*known, *unchanged))
-    for name, layer in list(model.named_modules()):
+    first_name = {layer: name for name, layer in model.named_modules()}
+    made: dict[nn.Module, nn.Module] = {}
+    for name, layer in list(model.named_modules(remove_duplicate=False)):
         if is_within(name, whole):
+            continue
+        if layer in made:  # a layer that the model has under several names
+            model.set_submodule(name, made[layer])
             continue
         container = list(layer.children()) or isinstance(layer, nn.Sequential | nn.ModuleList | nn.ModuleDict)
         if isinstance(layer, (*ELEMENTWISE, *unchanged)) or (container and type(layer) not in known):
@@ -88,15 +93,15 @@ def split_layers(
                 f"layer {name} ({type(layer).__name__}) has no form for samples that are split over ranks; "
                 "set parallel.spatial 1, or give split_layers one in `forms`"
             )
-        if name not in sizes:
+        if first_name[layer] not in sizes:
             raise InputError(f"layer {name} ({type(layer).__name__}) takes no part in a forward pass; remove it")
-        before, after = sizes[name]
+        before, after = sizes[first_name[layer]]
         check_sizes(name, before, before if form is global_mean else after, axes)
         try:
-            made = form(layer, before, axes)
+            made[layer] = form(layer, before, axes)
         except InputError as error:
             raise InputError(f"layer {name}: {error}") from None
-        model.set_submodule(name, made)
+        model.set_submodule(name, made[layer])
 
 
 def form_of(layer: nn.Module, forms: dict[type[nn.Module], Form]) -> Form | None:

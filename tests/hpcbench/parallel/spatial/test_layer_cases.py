@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hpcbench.parallel.spatial.convolution import SplitConvolution
 from hpcbench.parallel.spatial.layers import own_part, split_layers
 from hpcbench.parallel.spatial.pooling import Gather
 
-from .threads import ThreadAxis, on_ranks
+from .threads import ThreadAxis, ThreadWorld, on_ranks
 from .whole import assembled, assert_split_is_whole, grid, passed
 
 
@@ -150,3 +151,20 @@ def test_a_layer_that_follows_may_work_in_place() -> None:
 def test_a_dilation_that_reaches_beyond_the_neighbours() -> None:
     """DeepCAM's 18 on 48 rows over 16 ranks, of which each has three."""
     assert_split_is_whole(lambda: nn.Conv2d(2, 2, 3, padding=18, dilation=18), (2, 48, 3), {2: 16})
+
+
+def test_a_layer_under_two_names_is_split_under_both() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(1, 1, 3, padding=1)
+            self.again = self.first
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.again(self.first(x))
+
+    assert_split_is_whole(Shared, (1, 8, 8), {2: 2})
+    shared = Shared()
+    split_layers(shared, (1, 8, 8), {2: ThreadAxis(ThreadWorld(2), 0)}, whole=["first"])
+    assert type(shared.first) is nn.Conv2d
+    assert isinstance(shared.again, SplitConvolution), "the size is noted under the first name, whatever that is"

@@ -129,10 +129,13 @@ def share_batch_norm(
 
 def replace_batch_norm(model: nn.Module, peers: Peers) -> None:
     """Replace each batch norm in ``model`` with one over ``peers``."""
+    made: dict[nn.Module, GroupBatchNorm] = {}
     for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
+        for name, layer in list(parent._modules.items()):  # named_children leaves out a layer's further names
             if isinstance(layer, _BatchNorm):
-                setattr(parent, name, GroupBatchNorm(layer, peers))
+                if layer not in made:
+                    made[layer] = GroupBatchNorm(layer, peers)
+                setattr(parent, name, made[layer])
 
 
 def shares_batch_norm(model: nn.Module) -> bool:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hpcbench.parallel.batchnorm_group import GroupBatchNorm, replace_batch_norm
+from hpcbench.planning.counting import CountingPeers, Traffic
 from tests.hpcbench.parallel.spawned import spawned
 from tests.hpcbench.parallel.test_ranks import run_program
 
@@ -94,3 +96,12 @@ def test_a_bfloat16_batch_stays_one(found: Found, parts: SimpleNamespace) -> Non
         torch.testing.assert_close(together, output.detach(), rtol=0, atol=2**-7)
         weight = sum(torch.tensor(rank["weight"]) for rank in pair)
         torch.testing.assert_close(weight, layer.weight.grad, rtol=1e-2, atol=0)
+
+
+def test_a_layer_under_two_names_is_replaced_under_both() -> None:
+    shared = nn.BatchNorm2d(2)
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), shared, nn.Conv2d(2, 2, 1), shared)
+    replace_batch_norm(model, CountingPeers(0, 2, Traffic()))
+    assert isinstance(model[1], GroupBatchNorm)
+    assert model[3] is model[1]
+    assert model[1].weight is shared.weight

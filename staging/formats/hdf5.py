@@ -203,7 +203,9 @@ def read_selected(path: Path, key: str, dataset: h5py.Dataset, selection: Select
 def is_plain(dataset: h5py.Dataset) -> bool:
     """Whether a dataset's values are in a file on disk, in one piece, as NumPy has them in memory."""
     kind = dataset.dtype.kind in "fiu" and dataset.id.get_type() == h5py.h5t.py_create(dataset.dtype)
-    return bool(kind and dataset.shape and dataset.id.get_offset() is not None and is_on_disk(dataset))
+    # One that was never written has no bytes in the file, and behind a user block HDF5 still gives it an offset.
+    written = dataset.id.get_offset() is not None and dataset.id.get_storage_size() == dataset.nbytes
+    return bool(kind and dataset.shape and written and is_on_disk(dataset))
 
 
 def _check_size(path: Path, key: str, dataset: h5py.Dataset, selection: Selection | None, most: int) -> None:

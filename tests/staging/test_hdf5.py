@@ -227,3 +227,16 @@ def test_the_memory_of_a_read_does_not_grow_with_the_number_of_chunks(tmp_path: 
     before = memory.now()
     assert read_dataset(path, "x").nbytes == 5_243_360
     assert memory.peak() - before < 5_243_360 + (32 << 20)
+
+
+@pytest.mark.parametrize("user_block", [0, 512])
+@pytest.mark.parametrize("chunks", [None, (5,)])
+def test_values_never_written_are_the_fill_value(tmp_path: Path, user_block: int, chunks: tuple[int] | None) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", userblock_size=user_block) as file:
+        gzip = None if chunks is None else "gzip"
+        file.create_dataset("unwritten", (20,), "<i2", fillvalue=7, chunks=chunks, compression=gzip)
+        file["written"] = DATA
+    assert read_dataset(path, "unwritten").tolist() == [7] * 20
+    assert read_dataset(path, "unwritten", selection=(slice(3, 6),)).tolist() == [7] * 3
+    assert np.array_equal(read_dataset(path, "written"), DATA)

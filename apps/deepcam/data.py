@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from apps.deepcam.config import CHANNELS, CLASSES, Config, DeepCAMData
-from apps.deepcam.statistics import STATISTICS_FILE, Statistics, load_statistics
+from apps.deepcam.statistics import STATISTICS_FILE, Statistics, load_statistics, read_statistics
 from hpcbench.data.dali_samples import DaliSamples, StoredArray, refuse_format
 from hpcbench.data.spatial_part import Extents, slices, within
 from hpcbench.parallel.spatial.extents import Extent
@@ -170,7 +170,7 @@ def check_file(path: Path, config: Config) -> None:
     """Read a sample (or ``stats.h5``) to its last byte; raise ``DataError`` for the first thing wrong with it."""
     if path.name == STATISTICS_FILE:
         check_whole(path, ROOM)
-        load_statistics(path.parent)
+        read_statistics(path)
     elif path.name.startswith("label-"):
         read_labels(path.with_name("data-" + path.name.removeprefix("label-")), config.data)
     else:
@@ -195,7 +195,7 @@ def inspect_file(path: Path) -> dict[str, str]:
     if "climate/labels_0" in shapes:
         lines |= _class_lines(read_dataset(path, "climate/labels_0", shape=(None, None), dtype_kind="fiu"))
     if "climate/minval" in shapes:
-        statistics = load_statistics(path.parent)
+        statistics = read_statistics(path)
         for name, low, high in zip(CHANNELS, statistics.minimum, statistics.maximum, strict=True):
             lines[name] = f"{low:.4g} to {high:.4g}"
     return lines

@@ -93,13 +93,17 @@ def write_statistics(path: Path, statistics: Statistics) -> None:
 
 
 def load_statistics(root: Path | str) -> Statistics:
-    """Read ``stats.h5`` of the dataset at ``root``.
+    """Read ``stats.h5`` of the dataset at ``root``, as ``read_statistics`` does."""
+    return read_statistics(Path(root) / STATISTICS_FILE)
+
+
+def read_statistics(path: Path) -> Statistics:
+    """Read a file of statistics in the form of ``stats.h5``.
 
     Raises ``DataError`` if the file is missing, lacks a dataset, holds a number that is not finite, or has an empty
     range for a channel, which then cannot be normalized. Mean and mean of squares normalize nothing and are rounded as
     published, so their difference is not checked.
     """
-    path = Path(root) / STATISTICS_FILE
     if not path.exists():
         raise DataError(path, "no such file", HOW_TO_MAKE)
     count = np.asarray(read_dataset(path, "climate/count", dtype_kind="iuf", most=MOST_COUNT)).reshape(-1)

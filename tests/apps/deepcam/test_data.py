@@ -9,6 +9,7 @@ import torch
 
 from apps.deepcam.data import check_file, inspect_file, open_split
 from apps.deepcam.simulate import finish, simulate_sample, write_sample
+from apps.deepcam.statistics import Statistics, write_statistics
 from staging.errors import DataError, InputError
 
 
@@ -201,3 +202,11 @@ def test_inspection_of_damaged_npy(tmp_path):
     (tmp_path / "data-1.npy").write_bytes(b"nothing")
     with pytest.raises(DataError, match="npy"):
         inspect_file(tmp_path / "data-1.npy")
+
+
+def test_inspection_reads_the_statistics_that_it_is_given(tmp_path):
+    row = np.arange(16, dtype=np.float32)
+    for name, high in (("stats.h5", 1), ("other.h5", 5)):
+        write_statistics(tmp_path / name, Statistics(1, row.astype(float), row.astype(float), row, row + high))
+    assert inspect_file(tmp_path / "stats.h5")["TMQ"] == "0 to 1"
+    assert inspect_file(tmp_path / "other.h5")["TMQ"] == "0 to 5"

@@ -135,7 +135,7 @@ def _count_facts(parts: Iterable[NDArray[np.integer]]) -> dict[str, str]:
 
 
 def _label_facts(label: NDArray[np.floating]) -> dict[str, str]:
-    facts = {"label": ", ".join(f"{value:+.4f}" for value in label.tolist())}
+    facts = {"label": ", ".join(f"{value:+.4f}" for value in label.ravel().tolist())}
     if label.shape == (len(PARAMETERS),):
         physical = zip(PARAMETERS, parameters_from_label(label).tolist(), strict=True)
         facts["parameters"] = ", ".join(f"{name} {value:.4f}" for name, value in physical)

@@ -44,6 +44,6 @@ def paragraph(application: Application, path: Path) -> str:
     data = application.module("data")
     if not hasattr(data, "inspect_file"):
         raise InputError(f"{application.name} cannot say what a file holds; add inspect_file(path) to its data.py")
-    facts: dict[str, str] = data.inspect_file(path)
+    facts: dict[str, str] = data.inspect_file(path) or {"datasets": "none"}
     width = max(len(key) for key in facts)
     return "\n".join([str(path), *(f"  {key:{width}}  {value}" for key, value in facts.items())])

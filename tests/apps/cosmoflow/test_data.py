@@ -297,3 +297,13 @@ def test_inspection_of_other_files(tmp_path: Path) -> None:
     features(x=LABEL, y=LABEL)(path)
     with pytest.raises(DataError, match="'x' and 'y' are not bytes and floats"):
         inspect_file(path)
+
+
+@pytest.mark.parametrize(("label", "printed"), [(LABEL[None], "-0.8960, +0.3580, -0.7700, +0.8070"), (0.5, "+0.5000")])
+def test_inspection_of_labels_of_other_shapes(tmp_path: Path, label: Any, printed: str) -> None:
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as file:
+        file["x"], file["y"] = some_counts(), label
+    facts = inspect_file(path)
+    assert facts["label"] == printed
+    assert "parameters" not in facts

@@ -229,6 +229,13 @@ def test_what_inspect_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "data inspect: name the files to inspect" in one_line(capsys)
 
 
+def test_inspect_says_that_a_file_has_no_datasets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "data-1.h5"
+    h5py.File(path, "w").close()
+    assert main(["data", "inspect", "deepcam", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}\n  datasets  none\n"
+
+
 @pytest.fixture
 def universe(tmp_path: Path) -> Path:
     """A universe of 16^3 x 4 counts, as published."""

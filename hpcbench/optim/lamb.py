@@ -9,14 +9,15 @@ With ``max_grad_norm`` 1 this is the variant with pre-normalisation that DeepCAM
 ``FusedLAMB``); the paper has no pre-normalisation. Unlike timm and pytorch-optimizer, nothing is added to a norm before
 dividing by it. The paper's bounds are on |w|; ``trust_bounds`` are on the ratio. Where a norm is zero, the ratio is 1.
 
-The implementations are in ``lamb_numba`` (CPUs) or ``lamb_host`` (CPUs, where Numba is missing or a model is small),
-``lamb_triton`` (accelerators) and ``lamb_foreach`` (the rest).
+The implementations are in ``lamb_numba`` (CPUs) or ``lamb_host`` (CPUs, where Numba is missing or cannot be imported,
+or a model is small), ``lamb_triton`` (accelerators) and ``lamb_foreach`` (the rest).
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -28,8 +29,8 @@ from hpcbench.optim import lamb_foreach, lamb_host
 from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.layerwise import LayerwiseOptimizer, has_kernels
 from hpcbench.optim.tensors import UNBOUNDED, local
+from staging.print_line import print_line
 
-HAS_NUMBA = importlib.util.find_spec("numba") is not None
 COMPILED_FROM = 1 << 22
 """Elements of a model from which CPU loops are compiled, which takes some seconds, once per process."""
 
@@ -103,11 +104,10 @@ class LAMB(LayerwiseOptimizer):
 
     def host_kernels(self, parameter: Tensor) -> ModuleType:
         """The module that does the work on a CPU, for parameters such as this one."""
-        if HAS_NUMBA and self.elements >= COMPILED_FROM:
-            from hpcbench.optim import lamb_numba
-
-            if lamb_numba.works(parameter.dtype):
-                return lamb_numba
+        if self.elements >= COMPILED_FROM:
+            loops = compiled_loops()
+            if loops is not None and loops.works(parameter.dtype):
+                return loops
         return lamb_host
 
     def is_compiled(self, parameter: Tensor) -> bool:
@@ -153,6 +153,20 @@ class LAMB(LayerwiseOptimizer):
             return ones
         weights, norms = bucket.norms(squares)
         return torch.where((weights > 0) & (norms > 0), (weights / norms).clamp_(*group["trust_bounds"]), ones)
+
+
+@cache
+def compiled_loops() -> ModuleType | None:
+    """``lamb_numba``; ``None`` where Numba is missing, or, with a warning, where it refuses to be imported."""
+    if find_spec("numba") is None:
+        return None
+    try:
+        from hpcbench.optim import lamb_numba
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        print_line(f"warning: LAMB runs without compiled loops, since Numba cannot be imported ({reason}); mend Numba")
+        return None
+    return lamb_numba
 
 
 def adapts(group: dict[str, Any]) -> bool:

@@ -79,7 +79,8 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     kind: str = request.param
     if kind == "numba" and not importlib.util.find_spec("numba"):
         pytest.skip("needs numba (pip install numba)")
-    monkeypatch.setattr(lamb, "HAS_NUMBA", kind == "numba")
+    if kind != "numba":
+        monkeypatch.setattr(lamb, "compiled_loops", lambda: None)
     monkeypatch.setattr(lamb, "COMPILED_FROM", 0)
     if kind == "foreach":
         monkeypatch.setattr(Bucket, "on_host", False)

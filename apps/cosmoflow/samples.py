@@ -80,7 +80,7 @@ def write_sample(path: Path, counts: Counts, label: Label, data: CosmoFlowData) 
 def read_counts(path: Path, key: str, shape: tuple[int | None, ...], selection: Any = None, file: Any = None) -> Counts:
     """Read integer dataset ``key`` of an HDF5 file, or a ``selection`` of it, as int16; no count may be negative."""
     counts = read_dataset(path, key, shape=shape, dtype_kind="iu", selection=selection, file=file)
-    if counts.dtype.itemsize > 2 and counts.size and not -(2**15) <= counts.min() <= counts.max() < 2**15:
+    if counts.dtype != np.int16 and counts.size and not -(2**15) <= counts.min() <= counts.max() < 2**15:
         raise DataError(path, f"dataset '{key}' holds counts beyond int16 (largest {counts.max()})", "write it again")
     return checked_counts(path, counts.astype(np.int16, copy=False))
 

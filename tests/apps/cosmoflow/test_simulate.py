@@ -169,10 +169,11 @@ def test_a_universe_that_is_not_a_whole_number_of_samples_is_refused(universe_fi
         split_universe(path, path.parent, config)
 
 
-def test_counts_beyond_int16_are_refused_in_a_universe_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [np.int32, np.uint16])
+def test_counts_beyond_int16_are_refused_in_a_universe_file(tmp_path: Path, dtype: type[np.integer]) -> None:
     path = tmp_path / "universe.hdf5"
     with h5py.File(path, "w") as file:
-        file["full"] = np.full((8, 8, 8, 4), 40_000, dtype=np.int32)
+        file["full"] = np.full((8, 8, 8, 4), 40_000, dtype=dtype)
         file["unitPar"] = np.zeros(4, np.float32)
     with pytest.raises(DataError, match=r"counts beyond int16 \(largest 40000\)"):
         split_universe(path, tmp_path, small())

@@ -7,6 +7,7 @@ gradient of exactly the largest norm stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isinf
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     norm = global_norm(
         (with_gradient[part.start], squared_norms(gradients[part]).sum()) for part in buckets(with_gradient)
     )
+    if isinf(max_norm):  # a norm that overflows, divided by it, is NaN
+        return norm
     for parameter in with_gradient:
         assert parameter.grad is not None
         local(parameter.grad).div_(clip_divisor(norm, max_norm).to(parameter.device))

@@ -115,6 +115,13 @@ def test_clipping_to_no_norm_is_refused(largest: float) -> None:
     assert message(lambda: clip_gradients([weight()], largest)) == expected
 
 
+def test_an_infinite_largest_norm_leaves_gradients_whose_norm_overflows() -> None:
+    parameter = weight()
+    parameter.grad = torch.tensor([1e30, 1.0, 1.0])
+    assert float(clip_gradients([parameter], INFINITE)) == INFINITE
+    assert torch.equal(parameter.grad, torch.tensor([1e30, 1.0, 1.0]))
+
+
 GAPS: dict[str, Callable[[], Tensor]] = {
     "every second column": lambda: torch.ones(4, 6)[:, ::2],
     "columns of a larger matrix": lambda: torch.ones(4, 6)[:, :3],

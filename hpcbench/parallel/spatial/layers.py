@@ -18,8 +18,8 @@ from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd, _MaxPoolNd
 
 from hpcbench.parallel.spatial.convolution import Axes, SplitConvolution
 from hpcbench.parallel.spatial.extents import cut
-from hpcbench.parallel.spatial.own_resampling import OwnResampling
 from hpcbench.parallel.spatial.pooling import SplitGlobalMean, SplitPool
+from hpcbench.parallel.spatial.refused_calls import RefusedCalls
 from hpcbench.parallel.spatial.resize import SplitUpsample
 from staging.errors import InputError
 
@@ -67,7 +67,7 @@ def split_layers(
     whole samples and stay, as do modules of the types in ``unchanged``, which work on one element at a time. ``forms``
     adds to ``FORMS``; ``normalize`` makes the form of a batch norm. Raises ``InputError`` for a layer without a form,
     for one whose input, or whose output, is smaller than the number of ranks, for samples with fewer dimensions than
-    are split, and for a module that resizes them in its own code.
+    are split, and for a module that convolves, pools or resizes them in its own code.
     """
     if len(sample) - 1 < (most := max(axes, default=2) - 1):
         raise InputError(
@@ -135,7 +135,8 @@ def input_sizes(
     """Sizes of the input and output of every layer, without batch and channels, for a sample of this shape.
 
     Raises ``InputError`` for a layer that gets inputs of several sizes, for a factor that leaves nothing of a sample,
-    and for a module that resizes samples in its own code and is neither in ``whole`` nor of the types in ``known``.
+    and for a module that convolves, pools or resizes samples in its own code and is neither in ``whole`` nor of the
+    types in ``known``.
     """
     trial = copy.deepcopy(model).to("meta").eval()
     sizes_by_layer: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
@@ -155,10 +156,15 @@ def input_sizes(
     for name, layer in trial.named_modules():
         layer.register_forward_hook(note(name))
     parameter = next(trial.parameters(), None)
-    resampling = OwnResampling(trial, lambda name, layer: isinstance(layer, known) or is_within(name, whole))
+
+    def may_call(name: str, layer: nn.Module) -> bool:
+        # Layers of torch that have no form are refused later, by their type.
+        of_torch = type(layer).__module__.startswith("torch.nn.") and not list(layer.children())
+        return of_torch or isinstance(layer, known) or is_within(name, whole)
+
     x = torch.empty(1, *sample, device="meta", dtype=None if parameter is None else parameter.dtype)
     try:
-        with torch.no_grad(), resampling:
+        with torch.no_grad(), RefusedCalls(trial, may_call):
             trial(x)
     except ZeroDivisionError as error:  # of torch, where it scales by a size of 0
         raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -203,17 +204,32 @@ def test_under_autocast_the_type_is_torchs_own(dims: int) -> None:
         torch.testing.assert_close(found, whole, rtol=0.01, atol=0.01)
 
 
-def test_a_model_that_resizes_in_its_own_code_is_refused() -> None:
+OWN_CALLS: dict[str, Callable[[Tensor], Tensor]] = {
+    "interpolate": lambda x: functional.interpolate(x, scale_factor=2.0),
+    "grid_sample": lambda x: functional.grid_sample(x, x.new_zeros(1, 8, 8, 2), align_corners=False),
+    "adaptive_avg_pool2d": lambda x: functional.adaptive_avg_pool2d(x, 1),
+    "adaptive_max_pool2d": lambda x: functional.adaptive_max_pool2d(x, 1),
+    "max_pool2d": lambda x: functional.max_pool2d(x, 3, 1, 1),
+    "max_pool2d_with_indices": lambda x: functional.max_pool2d(x, 3, 1, 1, return_indices=True)[0],
+    "avg_pool2d": lambda x: functional.avg_pool2d(x, 2),
+    "conv2d": lambda x: functional.conv2d(x, x.new_zeros(2, 2, 3, 3), padding=1),
+    "conv1d": lambda x: torch.conv1d(x[:, :, 0], x.new_zeros(2, 2, 3)),
+    "conv_transpose2d": lambda x: functional.conv_transpose2d(x, x.new_zeros(2, 2, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", OWN_CALLS)
+def test_a_model_that_resizes_convolves_or_pools_in_its_own_code_is_refused(name: str) -> None:
     class Own(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv = nn.Conv2d(2, 2, 3, padding=1)
 
         def forward(self, x: Tensor) -> Tensor:
-            return functional.interpolate(self.conv(x), scale_factor=2.0)
+            return OWN_CALLS[name](self.conv(x))
 
     axes = {2: ThreadAxis(ThreadWorld(2), 0)}
-    words = r"calls interpolate in its own code, which is not split over ranks; make it a layer \(nn\.Upsample\)"
+    words = f"calls {name} in its own code, which is not split over ranks; make it a layer "
     with pytest.raises(InputError, match=f"^the model {words}"):
         split_layers(Own(), (2, 8, 8), axes)
     with pytest.raises(InputError, match=f"^module 1 {words}"):

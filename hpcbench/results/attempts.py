@@ -12,6 +12,7 @@ from typing import Any
 from hpcbench.config.read_dataclass import check_type, from_json
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.summary import finite
+from hpcbench.results.units import counted
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
@@ -38,7 +39,7 @@ class Attempt:
     cause: str | None = None
     """Why it ended; unset for a process that was killed, or that is still running."""
     world_size: int = 0
-    """Ranks that worked on it; 0 in files of earlier versions."""
+    """Ranks that worked on it; 0 in files of earlier versions, -1 for ``lost_attempts``."""
     wall_s: float = 0.0
     phases_s: dict[str, float] = field(default_factory=dict)
     """Exclusive phases, which add up to ``wall_s``."""
@@ -157,6 +158,12 @@ class Attempts:
         except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"is damaged ({' '.join(str(error).split())[:80]})"
             raise DataError(path, problem, "remove it to resume without the figures of earlier attempts") from error
+
+
+def lost_attempts(started: float, step: int) -> Attempts:
+    """What stands for the attempts up to ``step`` of a run that began at ``started`` and has no record of them."""
+    note = f"not measured: {FILE} has nothing of the first {counted(step, 'step')}"
+    return Attempts([Attempt(started, started, 0, step, world_size=-1, energy_note=note)])
 
 
 def _attempt(values: Mapping[str, Any]) -> Attempt:

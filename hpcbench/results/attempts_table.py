@@ -52,6 +52,8 @@ def _steps(attempt: Attempt) -> str:
 
 
 def _ended(attempt: Attempt, *, last: bool) -> str:
+    if attempt.world_size < 0:
+        return "not recorded"
     if attempt.cause is None:
         return "no end was written" if last else "killed"
     return ENDED.get(attempt.cause, attempt.cause.replace("_", " "))

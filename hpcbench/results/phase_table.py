@@ -106,7 +106,7 @@ def _left_out(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -
     said = []
     if 0 < counted.start < counted.stop == number:
         part = "the last attempt" if len(counted) == 1 else f"the last {len(counted)} attempts"
-        said.append(f"These are of {part}: the ones before had another number of ranks.")
+        said.append(f"These are of {part}: the ones before had another number of ranks, or left no figures.")
     elif counted.stop < number:
         first, last = counted.start + 1, counted.stop
         part = f"attempt {last}" if first == last else f"attempts {first} to {last}"

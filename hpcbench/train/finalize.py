@@ -196,7 +196,7 @@ def summarize(trainer: Trainer, status: Status, ending: Ending, flops: FlopCount
         energy_note=note,
         slow_nodes=slow_nodes(attempts.ranks),
         peak_memory_bytes=attempts.peak_memory_bytes,
-        resumed=len(attempts.attempts) - 1,
+        resumed=max(len(attempts.attempts) - 1, state.resumed),
         started=started_at(attempts),
         division=config.submission.division,
         ruleset=config.submission.ruleset,

@@ -28,7 +28,7 @@ from hpcbench.parallel.gradients import broadcast_state
 from hpcbench.parallel.mesh import make_mesh
 from hpcbench.parallel.mesh_shape import MeshShape, mesh_shape
 from hpcbench.parallel.simulated_ranks import DataRanks, data_ranks
-from hpcbench.results.attempts import Attempts
+from hpcbench.results.attempts import Attempts, lost_attempts
 from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.run_folder import RunFolder, default_path, earlier_configs
 from hpcbench.results.units import counted, counted_epochs
@@ -174,6 +174,8 @@ def assemble(
         earlier = run.group.together(lambda: Attempts.read(run.folder.path))
         checkpoints.times.learn(attempt.checkpoint for attempt in earlier.attempts)
         state = run.group.together(lambda: checkpoints.restore(checkpoint))
+        if not earlier.attempts:  # the file was removed, or a run killed between its first checkpoint and the file
+            earlier = lost_attempts((run.log.run_start_ms or 0) / 1e3, state.step)
     recorder = AttemptRecorder(run, rank_metrics, checkpoints.times, earlier, state.step)
     checkpoints.writer.on_written = recorder.record_written
     trainer = Trainer(run, data, step, rank_metrics, checkpoints, recorder, state)

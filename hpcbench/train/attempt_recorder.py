@@ -31,11 +31,13 @@ class AttemptRecorder:
             started=started, ended=started, first_step=step, last_step=step, world_size=run.launch.world_size
         )
         self._rows_before = self._ranks = earlier.rows_before(run.launch.world_size)
-        self._collected = NodesEnergy(None, "", "not measured: an attempt ended before its first checkpoint")
+        self._on_the_clock = False
+        """Whether this attempt takes energy that counts: from ``begin`` on, unless the clock had stopped before."""
+        unknown = NodesEnergy(None, "", "not measured: an attempt ended before its first checkpoint")
+        self._collected = self._no_energy() if earlier.attempts else unknown
         self._at_end = False
         self._peak = 0
         self._evaluations = 0
-        self._on_the_clock = True
         self._lock = threading.Lock()
         """Held to change and write ``attempt``, by the loop or by the thread that writes a checkpoint."""
 
@@ -47,7 +49,6 @@ class AttemptRecorder:
         self._on_the_clock = on_the_clock
         if not self.earlier.attempts:
             return
-        self._collected = self._no_energy()
         if self.run.is_first:
             self.record(self.attempt.first_step)
 
@@ -105,7 +106,7 @@ class AttemptRecorder:
         now.energy_j, now.energy_source, now.energy_note = (
             self._collected.joules, self._collected.source, self._collected.note,
         )  # fmt: skip
-        now.energy_to_end = self._at_end
+        now.energy_to_end = self._at_end or not self._on_the_clock
         now.peak_memory_bytes = self._peak or peak_memory_bytes(self.run.device)
 
     def _update_saves(self) -> None:

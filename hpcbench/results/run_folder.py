@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import itertools
 import json
 import os
 import re
@@ -154,6 +155,19 @@ class RunFolder:
     def steps_of(self, name: str) -> set[int]:
         """Optimizer steps that have a whole row in the table ``name``; none where there is no table."""
         return {number for number, _ in self._rows(name)[1]}
+
+    def set_staging_aside(self) -> None:
+        """Rename the staging report of an earlier attempt to ``staging-part<k>.json``: the next may find all there."""
+        if self.staging.exists():
+            self.staging.rename(self._staging_part(len(self.staging_reports())))
+
+    def staging_reports(self) -> list[Path]:
+        """The staging reports of all attempts, in order; none where nothing was staged."""
+        numbers = itertools.takewhile(lambda k: self._staging_part(k).exists(), itertools.count(1))
+        return [*map(self._staging_part, numbers), *([self.staging] if self.staging.exists() else [])]
+
+    def _staging_part(self, number: int) -> Path:
+        return self.staging.with_name(f"{self.staging.stem}-part{number}.json")
 
     def sync(self) -> None:
         """Wait until the disk has all that is written so far of the tables and the log. Raises ``OSError``."""

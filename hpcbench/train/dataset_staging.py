@@ -101,8 +101,10 @@ def finish_staging(run: RunContext, data: DataPath) -> None:
 
 
 def write_report(run: RunContext, report: StagingReport, **more: float) -> None:
-    """Write the report and ``more`` to the run folder, and print a summary."""
+    """Write the report and ``more`` to the run folder beside those of earlier attempts, and print a summary."""
     if run.is_first:
+        if run.log.resumed:
+            run.folder.set_staging_aside()
         run.folder.write_json("staging.json", {**report.as_dict(), "timed": run.config.staging.timed, **more})
         run.console.say(report.sentence())
         run.console.say(report.bound_sentence())

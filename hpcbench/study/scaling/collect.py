@@ -18,7 +18,7 @@ from hpcbench.study.folder import StudyFolder, begin_copy, begin_run_copy
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.energy import accounted_energies
 from hpcbench.study.scaling.joined import keep_in_copy
-from hpcbench.study.scaling.run_figures import read_json
+from hpcbench.study.scaling.run_figures import read_json, read_staging
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.study_jobs import packing_jobs, study_statuses
 from staging.formats.regular import read_text, refuse_special
@@ -91,8 +91,7 @@ def copy_run(source: Path, target: Path, names: Mapping[str, str], energy: JobEn
     RunFolder(target).write_ranks(
         [{key: without_names(value, names) for key, value in row.items()} for row in ranks_of(source)]
     )
-    if run.staging.exists():
-        report = read_json(run.staging)
+    if (report := read_staging(run)) is not None:
         write_atomic(target / run.staging.name, json.dumps({key: report[key] for key in STAGED}, indent=2) + "\n")
     summary = read_json(run.summary)
     for key in ("slow_nodes", "energy_note"):

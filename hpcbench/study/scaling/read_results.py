@@ -150,7 +150,11 @@ def read_repeat(
 
 
 def staging_figures(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Seconds of the slowest instance, bytes and bytes/s of all instances; each ``None`` if nothing was staged."""
+    """Seconds of the slowest instance, bytes and bytes/s of all instances; each ``None`` if nothing was staged.
+
+    An instance that found all its files there has staged nothing.
+    """
+    reports = [report for report in reports if report["bytes_landed"]]
     return {
         "staging_s": max((float(report["seconds"]) for report in reports), default=None),
         "staged_bytes": sum(int(report["bytes_landed"]) for report in reports) if reports else None,

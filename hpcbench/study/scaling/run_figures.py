@@ -42,7 +42,16 @@ def read_run(path: Path, summary: Summary | None = None) -> Figures:
             folder.ranks, f"has no step after the warm-up ({summary.steps} steps in all)",
             "give more --steps, or lower measure.warmup_steps",
         )  # fmt: skip
-    return summary, ranks, read_json(folder.staging) if folder.staging.exists() else None
+    return summary, ranks, read_staging(folder)
+
+
+def read_staging(folder: RunFolder) -> Record | None:
+    """The staging report of the attempt that landed most bytes: those after it find its files there.
+
+    ``None`` if there is no report. Raises ``DataError`` if one cannot be read.
+    """
+    reports = [read_json(path) for path in folder.staging_reports()]
+    return max(reports, key=lambda report: int(report["bytes_landed"]), default=None)
 
 
 def read_ranks(path: Path) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.study.scaling.run_figures import read_staging
 from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.rank_processes import RankProcesses
 from tests.staging.spoiled import spoil
@@ -132,6 +133,23 @@ def test_a_run_repairs_what_an_earlier_one_brought(train: Train, tmp_path: Path,
     assert sorted(file["name"] for file in report["repaired"]) == bad
     assert report["files"] == 3
     assert (steps(tmp_path / "first")["loss"] == steps(tmp_path / "again")["loss"]).all()
+
+
+def test_a_resumed_run_keeps_the_report_of_the_staging_whose_files_it_finds(train: Train, tmp_path: Path) -> None:
+    folder, staged = RunFolder(tmp_path / "run"), ("--staging.destination", str(tmp_path / "local"))
+    assert train(folder.path, "--train.max_epochs", "1", *staged) == 0
+    first = folder.staging.read_text()
+    for epochs in ("2", "3"):
+        assert train(folder.path, "--resume", "--train.max_epochs", epochs) == 0
+    assert [path.name for path in folder.staging_reports()] == [
+        "staging-part1.json", "staging-part2.json", "staging.json",
+    ]  # fmt: skip
+    assert (folder.path / "staging-part1.json").read_text() == first
+    landed = [json.loads(path.read_text())["files"] for path in folder.staging_reports()]
+    assert landed == [34, 0, 0]
+    report = read_staging(folder)
+    assert report is not None
+    assert (report["files"], report["bytes_per_s"] > 0) == (34, True)
 
 
 PLACED = {

@@ -265,6 +265,15 @@ def test_staging_is_over_with_its_last_instance_and_lands_on_all(tmp_path: Path)
         RunFolder(path).write_json("staging.json", report)
     found = read_repeat(paths, timed=False)
     assert (found.staging_s, found.staged_bytes, found.staging_bytes_per_s) == (4.0, 16_000, 6_000)
+    found_all = {"seconds": 0.1, "bytes_landed": 0, "bytes_per_s": 0.0, "nodes": []}
+    resumed = RunFolder(paths[0])
+    resumed.set_staging_aside()
+    resumed.write_json("staging.json", found_all)
+    again = read_repeat(paths, timed=False)
+    assert (again.staging_s, again.staged_bytes, again.staging_bytes_per_s) == (4.0, 16_000, 6_000)
+    write_run(tmp_path / "d")
+    RunFolder(tmp_path / "d").write_json("staging.json", found_all)
+    assert read_repeat([tmp_path / "d"], timed=False).staging_bytes_per_s is None
     unstaged = one(tmp_path / "c")
     assert (unstaged.staging_s, unstaged.staged_bytes, unstaged.staging_bytes_per_s) == (None, None, None)
 

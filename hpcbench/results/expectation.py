@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Sequence
 
+from hpcbench.config.read_yaml import read_yaml
 from hpcbench.results import units
 from hpcbench.results.records import Run
 from hpcbench.results.references import ReferencePoint
+from staging.errors import InputError
 
 LEVEL = 0.95
 """Share of new runs of the recorded kind that lie within the interval."""
@@ -54,8 +57,11 @@ def interval(epochs: Sequence[float], evaluations_per_epoch: float = 1) -> tuple
     return max(1.0, math.floor((mean - half) * step)) / step, math.ceil((mean + half) * step) / step
 
 
-def evaluations(run: Run) -> float:
-    """Evaluations per epoch."""
-    if run.epochs.empty:
+def evaluations(run: Run) -> int:
+    """Evaluations per epoch: as the run was configured, else as its evaluations lie."""
+    with contextlib.suppress(InputError, KeyError, TypeError, ValueError):
+        return max(1, int(read_yaml(run.folder.config)["train"]["evaluations_per_epoch"]))
+    numbers = [] if run.epochs.empty else [float(number) for number in run.epochs["epoch"] if number > 0]
+    if not numbers:
         return 1
-    return max(1.0, round(len(run.epochs) / max(float(run.epochs["epoch"].max()), 1.0)))
+    return sum(number <= 1 for number in numbers) if max(numbers) >= 1 else round(1 / min(numbers))

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from hpcbench.results.expectation import expectation, interval
+from hpcbench.results.expectation import evaluations, expectation, interval
 from hpcbench.results.records import Run, read_run
 from hpcbench.results.references import ReferencePoint
 from hpcbench.results.report import write_report
@@ -71,6 +72,28 @@ def test_evaluations_within_epochs_narrow_the_interval(run: Run) -> None:
         found
         == "No: it reached the target after 9 epochs, not between 0.5 and 3, as 95 % of new runs of this preset should."
     )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "count"),
+    [([0.25, 0.5, 0.75], 4), ([0.333], 3), ([0.5, 1, 1.5, 2], 2), ([1, 1.25], 1), ([1, 2, 3], 1), ([], 1)],
+)
+def test_evaluations_per_epoch_of_a_run_that_stops_within_one(run: Run, numbers: list[float], count: int) -> None:
+    rows = pd.DataFrame({"epoch": numbers})
+    assert evaluations(replace(run, epochs=rows)) == count
+    run.folder.write_config({"train": {"evaluations_per_epoch": 8}})
+    assert evaluations(replace(run, epochs=rows)) == 8
+    run.folder.config.write_text("train: [", encoding="utf-8")
+    assert evaluations(replace(run, epochs=rows)) == count
+    run.folder.config.unlink()
+    assert evaluations(replace(run, epochs=rows)) == count
+
+
+def test_a_run_that_met_its_target_at_its_first_evaluation_did_so_as_others_do(run: Run) -> None:
+    run.folder.write_config({"train": {"evaluations_per_epoch": 4}})
+    met = replace(run, summary=replace(run.summary, epochs_to_target=0.25), epochs=run.epochs[:1].assign(epoch=0.25))
+    found = expectation(met, [replace(POINT, epochs=[0.25, 0.25, 0.25])])
+    assert found.startswith("Yes: it reached the target after 0.25 epochs, between 0.25 and 0.25, as 95 % of new runs")
 
 
 def test_what_cannot_be_told(run: Run) -> None:

@@ -14,6 +14,7 @@ from hpcbench.prediction.platforms import Platform
 from hpcbench.prediction.request import ALIKE
 from hpcbench.prediction.step_time import case_of
 from hpcbench.prediction.workload import Work
+from hpcbench.results.attempts import is_cut
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from staging.errors import InputError
@@ -61,11 +62,11 @@ def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> 
 
 
 def watts_of(summary: Summary, nodes: int) -> float | None:
-    """Mean power of a node from run_start to run_stop, as the joules; unknown for a run that was resumed.
+    """Mean power of a node from run_start to run_stop, as the joules; unknown where these do not cover that time.
 
-    No meter ran between the attempts of such a run, while its clock did.
+    No meter ran between the attempts of a resumed run, while its clock did.
     """
-    if not summary.energy_j or not summary.time_to_solution_s or summary.resumed:
+    if not summary.energy_j or not summary.time_to_solution_s or summary.resumed or is_cut(summary.energy_note):
         return None
     return summary.energy_j / summary.time_to_solution_s / nodes
 

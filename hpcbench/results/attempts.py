@@ -18,6 +18,10 @@ from staging.formats.regular import read_text
 
 FILE = "attempts.json"
 SCHEMA = 1
+TO_CHECKPOINT = "up to the last checkpoint"
+"""How the note of a run's energy ends that lacks what its only attempt took afterwards."""
+AFTER_CHECKPOINT = "took after the last checkpoint"
+"""How it ends where some of several attempts have that missing."""
 
 Row = dict[str, Any]
 """What one rank measured, as in ``ranks.csv``."""
@@ -114,13 +118,15 @@ class Attempts:
             unknown = next((attempt for attempt in self.attempts if attempt.energy_j is None), None)
             return None, "", unknown.energy_note if unknown is not None else ""
         notes = ", ".join(dict.fromkeys(attempt.energy_note for attempt in self.attempts))
-        cut = sum(_is_cut(attempt) for attempt in self.attempts[:-1])
-        cut += self.attempts[-1].cause is not None and _is_cut(self.attempts[-1])  # without a cause it is still running
+        cut = sum(_ends_early(attempt) for attempt in self.attempts[:-1])
+        cut += self.attempts[-1].cause is not None and _ends_early(
+            self.attempts[-1]
+        )  # without a cause it is still running
         if len(known) > 1:
             notes += f", over {len(known)} attempts"
-            notes += f" without what {cut} took after the last checkpoint" if cut else ""
+            notes += f" without what {cut} {AFTER_CHECKPOINT}" if cut else ""
         elif cut:
-            notes += ", up to the last checkpoint"
+            notes += f", {TO_CHECKPOINT}"
         return sum(known), ", ".join(dict.fromkeys(attempt.energy_source for attempt in self.attempts)), notes
 
     def rows_before(self, world_size: int) -> list[Row]:
@@ -184,7 +190,12 @@ def _row(values: Mapping[str, Any]) -> Row:
     return row
 
 
-def _is_cut(attempt: Attempt) -> bool:
+def is_cut(energy_note: str) -> bool:
+    """Whether the energy of a run with this note lacks what came after a checkpoint, up to the end of an attempt."""
+    return energy_note.endswith((TO_CHECKPOINT, AFTER_CHECKPOINT))
+
+
+def _ends_early(attempt: Attempt) -> bool:
     """Whether the energy of an attempt that has ended covers only the time to its last checkpoint."""
     return attempt.cause is None if attempt.energy_to_end is None else not attempt.energy_to_end
 

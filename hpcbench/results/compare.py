@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.results import style, units
+from hpcbench.results.attempts import is_cut
 from hpcbench.results.fastest import finding
 from hpcbench.results.figure_findings import compared_phases_finding, compared_quality_finding
 from hpcbench.results.phase_table import median_seconds
@@ -73,8 +74,11 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
 
 
 def sample_energy(s: Summary) -> float | None:
-    """Joules per training sample, of all that the run took between start and stop; ``None`` if energy was not read."""
-    return s.energy_j / s.samples if s.energy_j is not None and s.samples else None
+    """Joules per training sample, of all that the run took between start and stop.
+
+    ``None`` if energy was not read, or covers fewer samples, since it ends at a checkpoint.
+    """
+    return s.energy_j / s.samples if s.energy_j is not None and s.samples and not is_cut(s.energy_note) else None
 
 
 def _link(run: Run, folder: Path) -> str:

@@ -12,6 +12,7 @@ from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.prediction.platforms import Platform, platform_of
 from hpcbench.prediction.read_runs import measured, own_epochs_of
 from hpcbench.prediction.workload import work_of
+from hpcbench.results.attempts import TO_CHECKPOINT
 from staging.errors import InputError
 from tests.hpcbench.conftest import BuildRun
 
@@ -40,14 +41,17 @@ def test_a_run_of_one_s_own_tells_its_warm_step(build_run: BuildRun, selene: Pla
     assert found.watts is None
 
 
-@pytest.mark.parametrize(("resumed", "watts"), [(0, 2500.0), (1, None)])
+@pytest.mark.parametrize(
+    ("resumed", "note", "watts"),
+    [(0, "node of 8 nodes", 2500.0), (1, "node of 8 nodes", None), (0, f"node of 8 nodes, {TO_CHECKPOINT}", None)],
+)
 def test_the_power_of_a_node_is_that_of_the_time_in_which_its_meter_ran(
-    resumed: int, watts: float | None, build_run: BuildRun, selene: Platform, tmp_path: Path
+    resumed: int, note: str, watts: float | None, build_run: BuildRun, selene: Platform, tmp_path: Path
 ) -> None:
     nodes, clock_s, init_s = 8, 60.0, 25.0
     joules = nodes * 2500.0 * clock_s  # the meter runs from run_start to run_stop
     changes = {"energy_j": joules, "time_to_solution_s": clock_s, "wall_s": init_s + clock_s, "resumed": resumed}
-    record = own(build_run(tmp_path / "run", **PUBLISHED, **changes))
+    record = own(build_run(tmp_path / "run", **PUBLISHED, **changes, energy_note=note))
     assert measured(record, work_of("cosmoflow"), selene, newer=True).watts == watts
 
 

@@ -13,9 +13,12 @@ import torch
 
 from hpcbench.cli.main import main
 from hpcbench.measure.slow_nodes import slow_nodes
+from hpcbench.results import units
 from hpcbench.results.attempts import Attempt, Attempts, summed
+from hpcbench.results.compare import group
 from hpcbench.results.phase_table import attempts_of_ranks
 from hpcbench.results.rank_phases import rank_name
+from hpcbench.results.records import read_run
 from hpcbench.train import attempt_recorder
 from hpcbench.train.rank_metrics import NodesEnergy
 from staging.errors import DataError
@@ -132,6 +135,26 @@ def test_the_peak_is_that_of_the_nodes_that_took_the_steps(
 )
 def test_energy_says_what_of_the_time_it_leaves_out(attempts: list[Attempt], note: str) -> None:
     assert Attempts(attempts).energy == (5.0 * len(attempts), "rapl", f"packages of 1 node{note}")
+
+
+@pytest.mark.parametrize(
+    ("attempts", "per_sample"),
+    [
+        ([attempt("epochs", energy_to_end=True)], 0.05),
+        ([attempt("signal", energy_to_end=True), attempt("epochs", energy_to_end=True)], 0.1),
+        ([attempt("error", energy_to_end=False)], None),
+        ([attempt(None, energy_to_end=False), attempt("epochs", energy_to_end=True)], None),
+    ],
+)
+def test_energy_that_ends_before_the_samples_is_not_divided_by_them(
+    attempts: list[Attempt], per_sample: float | None, build_run: Any, tmp_path: Path
+) -> None:
+    joules, _, note = Attempts(attempts).energy
+    path = build_run(energy_j=joules, energy_note=note, samples=100)
+    (machine,) = group({"run": read_run(path)}, tmp_path)["machines"]
+    assert (machine["energy"], machine["sample_energy"]) == (
+        units.prefixed(joules, "J"), units.prefixed(per_sample, "J"),
+    )  # fmt: skip
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:

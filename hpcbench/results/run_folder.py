@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import errno
 import io
@@ -9,7 +10,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,13 +145,15 @@ class RunFolder:
     def truncate_rows(self, name: str, step: int) -> None:
         """Drop the rows of the table ``name`` after optimizer step ``step``: a resumed run writes them again.
 
-        A row that was cut off, for example by a full disk, is dropped too.
+        A row that was cut off, for example by a full disk, is dropped too. A table without steps stays as it is.
         """
-        header, rows = self._rows(name)
-        if header:
-            write_atomic(self.path / name, header + "".join(line for number, line in rows if number <= step))
-        else:
+        columns, rows = self._rows(name)
+        if not columns:
             (self.path / name).unlink(missing_ok=True)
+        elif "step" in columns:
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([columns, *(row for number, row in rows if number <= step)])
+            write_atomic(self.path / name, text.getvalue())
 
     def steps_of(self, name: str) -> set[int]:
         """Optimizer steps that have a whole row in the table ``name``; none where there is no table."""
@@ -214,20 +217,19 @@ class RunFolder:
         """Give back the reserved space at the end of a run."""
         release_reserve(self.path)
 
-    def _rows(self, name: str) -> tuple[str, list[tuple[int, str]]]:
-        """The first line of a table, and its whole rows with their steps; the line is empty where there is no table."""
+    def _rows(self, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+        """The columns of a table, and its whole rows with their steps; no columns where there is no table."""
         try:
             text = read_bytes(self.path / name).decode("utf-8", errors="replace")
         except FileNotFoundError:
-            return "", []
-        header, *lines = text.splitlines(keepends=True) or [""]
-        columns = header.strip().split(",")
-        if not header.endswith("\n") or "step" not in columns:
-            return "", []
-        rows = ((line.split(","), line) for line in lines if line.endswith("\n"))
+            return [], []
+        records = _whole_records(text)
+        columns = next(records, [])
+        if "step" not in columns:
+            return columns, []
         column = columns.index("step")
-        return header, [
-            (int(row[column]), line) for row, line in rows if len(row) == len(columns) and row[column].isdecimal()
+        return columns, [
+            (int(row[column]), row) for row in records if len(row) == len(columns) and row[column].isdecimal()
         ]
 
     def _text(self, path: Path) -> str:
@@ -289,8 +291,14 @@ def _write_and_rename(path: Path, text: str) -> None:
 
 def _header(path: Path) -> list[str]:
     try:
-        with path.open(encoding="utf-8") as file:
-            line = file.readline().strip()
+        with path.open(encoding="utf-8", newline="") as file:
+            return next(csv.reader(file), [])
     except FileNotFoundError:
         return []
-    return line.split(",") if line else []
+
+
+def _whole_records(text: str) -> Iterator[list[str]]:
+    """The records of a table up to the first that was cut off, within quotes or before its line ended."""
+    whole = text[: text.rfind("\n") + 1]
+    with contextlib.suppress(csv.Error):  # strict: quotes that are not closed are an error
+        yield from csv.reader(io.StringIO(whole, newline=""), strict=True)

@@ -1,5 +1,6 @@
 """The run folder: nothing is overwritten, nothing is half written, and what is missing is named."""
 
+import csv
 import json
 import math
 import os
@@ -110,6 +111,32 @@ def test_rows_are_appended_under_one_header_and_resume_drops_later_ones(tmp_path
     assert folder.steps.read_text() == "epoch,step,loss\n1,1,0.5\n1,2,0.4\n"
     folder.append_rows("steps.csv", [{"epoch": 2, "step": 3, "loss": 0.25}])
     assert folder.read_steps()["loss"].tolist() == [0.5, 0.4, 0.25]
+
+
+def test_resume_keeps_rows_whose_cells_need_quotes(tmp_path):
+    folder, table = RunFolder.create(tmp_path), tmp_path / "layers.csv"
+    cells = ["conv, first", 'the "last"', "two\nlines", "a\u2028b", ""]
+    folder.append_rows("layers.csv", [{"layer, name": cell, "step": step} for step, cell in enumerate(cells)])
+    whole = table.read_bytes()
+    for cut in (b"x,5", b'"x', b'"two\n', b'"two\nlines",5'):
+        table.write_bytes(whole + cut)
+        folder.truncate_rows("layers.csv", 9)
+        assert table.read_bytes() == whole, cut
+    assert folder.steps_of("layers.csv") == set(range(5))
+    folder.truncate_rows("layers.csv", 2)
+    folder.append_rows("layers.csv", [{"layer, name": "conv, first", "step": 3}])
+    with table.open(newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [
+            ["layer, name", "step"], *([cell, str(step)] for step, cell in enumerate(cells[:3])), ["conv, first", "3"],
+        ]  # fmt: skip
+
+
+def test_a_table_without_steps_stays_as_it_is(tmp_path):
+    folder, table = RunFolder.create(tmp_path), tmp_path / "layers.csv"
+    folder.append_rows("layers.csv", [{"layer": "conv", "size": 3}])
+    before = table.read_bytes()
+    folder.truncate_rows("layers.csv", 0)
+    assert (table.read_bytes(), folder.steps_of("layers.csv")) == (before, set())
 
 
 def test_a_row_with_other_columns_is_refused(tmp_path):

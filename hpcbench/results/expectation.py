@@ -64,4 +64,4 @@ def evaluations(run: Run) -> int:
     numbers = [] if run.epochs.empty else [float(number) for number in run.epochs["epoch"] if number > 0]
     if not numbers:
         return 1
-    return sum(number <= 1 for number in numbers) if max(numbers) >= 1 else round(1 / min(numbers))
+    return max(1, sum(number <= 1 for number in numbers) if max(numbers) >= 1 else round(1 / min(numbers)))

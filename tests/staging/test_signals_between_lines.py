@@ -187,7 +187,7 @@ def test_one_to_a_rank_before_the_ranks_watch_each_other_ends_all(
     assert error.count("staging: aborted: signal SIGTERM") == (who == 0)
 
 
-def test_a_training_that_names_its_files_leaves_no_words_that_choose_others(source: Path, tmp_path: Path) -> None:
+def test_after_a_training_that_names_its_files_no_words_choose_others(source: Path, tmp_path: Path) -> None:
     options = StageOptions(source, str(tmp_path / "out"), include=("train/*",))
     stage(options, Alone(), quiet=True)
     names = sorted(name for name in contents(source) if name.startswith("train/"))
@@ -196,4 +196,5 @@ def test_a_training_that_names_its_files_leaves_no_words_that_choose_others(sour
         json.loads(line) for line in Journal(tmp_path / "out").path.read_text().splitlines() if '"start"' in line
     ]
     assert [each["selection"] for each in starts] == [["--include=train/*"], None]
-    assert Journal(tmp_path / "out").last_selection() == ("--include=train/*",)
+    journal = Journal(tmp_path / "out")
+    assert (journal.last_selection(), journal.was_by_names()) == ((), True)

@@ -86,11 +86,13 @@ def write_run(folder: Path, settings: dict[str, str], epochs: float) -> str:
     )
     cause = {"success": "target", "target_not_reached": "epochs", "aborted": "diverged"}[status]
     steps, seed = -(-samples // batch) * whole, int(settings["train.seed"])
+    there = len(list(Path(settings.get("data.root", "none"), "train").glob("*.tfrecord")))
     build(
         folder, epochs=whole, seed=seed, status=status, cause=cause, reason=reason,
         steps=steps,
         samples=samples * whole, epochs_to_target=whole if status == "success" else None, local_batch_size=local,
-        global_batch_size=batch, train_samples=samples, time_to_solution_s=whole * 21.0, wall_s=whole * 21.0 + 6,
+        global_batch_size=batch, train_samples=there or samples,
+        time_to_solution_s=whole * 21.0, wall_s=whole * 21.0 + 6,
         best=0.3 if status == "success" else 0.35,
     )  # fmt: skip
     scatter(folder, settings, whole)

@@ -202,7 +202,8 @@ def search_path(kind: str, folder: Path) -> str:
 
 def script_folder(folder: Path) -> Path:
     """Where the command ``hpcbench`` is; Debian's own Python has that of a prefix in ``local/bin``."""
-    return next((path.parent for path in sorted(folder.rglob("bin/hpcbench"))), folder / "bin")
+    scripts = folder / "local" / "bin"
+    return scripts if (scripts / "hpcbench").exists() else folder / "bin"
 
 
 def run_pip(python: Path, kind: str, folder: Path, absent: list[str], facts: dict[str, Any]) -> None:

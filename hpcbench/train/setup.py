@@ -77,7 +77,8 @@ def set_up(
     group, launch = ranks.group, ranks.launch
     progress = Progress() if watch is None else watch.progress
     if config.train.seed is None:
-        config.train.seed = group.broadcast_object(seed_of(run_dir if again and not resume else None))
+        restarted = run_dir if again and not resume and launch.rank == 0 else None
+        config.train.seed = group.broadcast_object(seed_of(restarted))
     path = Path(group.broadcast_object(str(run_dir or default_path(application.name, config.preset or "run"))))
     training, validation = ranks.together(lambda: open_data(application, config))
     progress.touch()

@@ -119,9 +119,8 @@ class Attempts:
             return None, "", unknown.energy_note if unknown is not None else ""
         notes = ", ".join(dict.fromkeys(attempt.energy_note for attempt in self.attempts))
         cut = sum(_ends_early(attempt) for attempt in self.attempts[:-1])
-        cut += self.attempts[-1].cause is not None and _ends_early(
-            self.attempts[-1]
-        )  # without a cause it is still running
+        last = self.attempts[-1]  # without a cause it is still running
+        cut += last.cause is not None and _ends_early(last)
         if len(known) > 1:
             notes += f", over {len(known)} attempts"
             notes += f" without what {cut} {AFTER_CHECKPOINT}" if cut else ""

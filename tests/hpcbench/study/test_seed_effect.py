@@ -12,6 +12,7 @@ import pytest
 from hpcbench.application import find_application
 from hpcbench.study.convergence import read_statuses
 from hpcbench.study.definition import Study, grow
+from hpcbench.study.epoch_comparison import p_value
 from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.plan import PlannedRun, Point, study_run, training_seed
@@ -57,6 +58,22 @@ def test_an_effect_of_the_seed_is_found_where_there_is_one(part: float, least: f
     random = np.random.default_rng(4)
     found = [seed_effect([simulated(random, part), simulated(random, part)]) for _ in range(STUDIES)]
     assert least <= np.mean([p is not None and p <= LEVEL for p in found]) <= most
+
+
+def test_seeds_that_two_series_share_make_a_comparison_find_less() -> None:
+    """Equal series whose runs have half of their variance in common, batch by batch."""
+    random = np.random.default_rng(6)
+
+    def rows(common: np.ndarray) -> list[list[EpochRun]]:
+        noise = math.sqrt(0.5) * common + math.sqrt(0.5) * random.normal(size=common.shape)
+        ends = np.ceil(8 * np.arange(3, 9)[:, None] * np.exp(0.15 * noise)) / 8
+        return [[EpochRun(8, end - 1 / 8, end) for end in row] for row in ends]
+
+    told_apart = 0
+    for _ in range(3 * STUDIES):
+        common = random.normal(size=(len(BATCHES), 3))
+        told_apart += p_value(list(zip(rows(common), rows(common), strict=True))) <= LEVEL
+    assert told_apart / (3 * STUDIES) < 0.8 * LEVEL, "of independent runs it would be 0.05"
 
 
 def test_without_two_batches_of_which_seeds_differ_nothing_is_tested() -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
+from dataclasses import asdict
+from importlib import import_module
 from typing import Any
+
+import pytest
 
 from tests.documented_commands import ROOT
 
@@ -44,10 +49,20 @@ def test_how_often_a_trend_of_the_spread_is_seen() -> None:
     assert f"is seen in {few} with three seeds, in {some} with five and in {many} with ten" in METHODS
 
 
+def test_the_record_is_of_every_setting_that_the_benchmark_has_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # which the benchmark sets where it is unset
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    benchmark: Any = import_module("interval_coverage")
+    wanted = [asdict(each) for kind in benchmark.all_settings() for each in kind]
+    wanted = [each | {"cut": None if math.isinf(each["cut"]) else each["cut"]} for each in wanted]
+    recorded = [{name: each.get(name) for name in wanted[0]} for each in settings("interval_coverage")]
+    assert json.loads(json.dumps(wanted)) == recorded
+
+
 def test_how_often_intervals_of_the_fit_hold() -> None:
     """Of seven batches; the two settings at the end show what goes wrong without the method."""
     found = [each for each in settings("interval_coverage") if not each["leave_out"]]
-    found = [each for each in found if each["evaluations_per_epoch"] == 8 and len(each.get("batches", range(7))) == 7]
+    found = [each for each in found if each["evaluations_per_epoch"] == 8 and len(each["batches"]) == 7]
     assert (len(found), {each["trials"] for each in found}) == (12, {300})
     held = percent(share for each in found for share in each["coverage"].values())
     assert f"they contain the true value in {held} of studies" in METHODS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,6 +22,8 @@ PENALTIES = 10.0 ** np.arange(-2.0, 5.0, 0.5)
 """Candidates for the ridge penalty, for features of unit variance."""
 MOST_BANDS = 16
 """Shells of wave number are joined into at most this many bands."""
+BATCH_CELLS, MOST_THREADS = 2**21, 8
+"""About so many cells are summarised together, by so many threads at most: large samples would fill the memory."""
 MOST_SAMPLES = 4096
 """Most samples of a split that are used: more change little, and a published set would take days."""
 
@@ -46,46 +49,59 @@ def metrics(predicted: Array, labels: Array) -> dict[str, float]:
 
 def features_of_split(samples: CosmoFlowDataset) -> tuple[Array, Array]:
     """Features (n, f) and labels (n, 4) of the first ``MOST_SAMPLES`` samples of a split."""
-    read = (samples[index] for index in range(min(len(samples), MOST_SAMPLES)))
-    rows = [(features_of_sample(counts).numpy(), label.double().numpy()) for counts, label in read]
-    features, labels = zip(*rows, strict=True)
-    return np.stack(features), np.stack(labels)
+
+    def rows(first: int) -> tuple[Array, Array]:
+        batch = [samples[index] for index in range(first, min(first + together, count))]
+        counts, labels = (torch.stack(each) for each in zip(*batch, strict=True))
+        return features_of_samples(counts).numpy(), labels.double().numpy()
+
+    count, threads = min(len(samples), MOST_SAMPLES), torch.get_num_threads()
+    together = max(1, BATCH_CELLS // samples[0][0].numel())
+    # Batches side by side, each on one thread.
+    with ThreadPoolExecutor(min(threads, MOST_THREADS), "baselines", torch.set_num_threads, (1,)) as pool:
+        try:
+            features, labels = zip(*pool.map(rows, range(0, count, together)), strict=True)
+        finally:
+            torch.set_num_threads(threads)
+    return np.concatenate(features), np.concatenate(labels)
 
 
-def features_of_sample(counts: Tensor) -> Tensor:
-    """Summarise counts (C, S, S, S) as features (f,) float64.
+def features_of_samples(counts: Tensor) -> Tensor:
+    """Summarise counts (n, C, S, S, S) as features (n, f) float64.
 
-    From ln(1 + n): log power of each channel and correlation of each pair of channels by band of wave number, mean and
-    log variance. From n: log variance, and the fractions of cells with 0 to 4 particles and with 8 or more.
+    From ln(1 + count): log power of each channel and correlation of each pair of channels by band of wave number, mean
+    and log variance. From the count: log variance, and the fractions of cells with 0 to 4 particles and with 8 or more.
     """
-    logs = torch.log1p(counts.float()).contiguous()
+    number = torch.arange(int(counts.max()) + 1, dtype=torch.float32)
+    logs = number.log1p().index_select(0, counts.flatten().int()).view(counts.shape)  # few counts, many cells
     power, modes = power_spectra(logs)
     bands = joined(power * modes, modes)
-    pairs = torch.triu_indices(len(counts), len(counts))
+    pairs = torch.triu_indices(counts.shape[1], counts.shape[1])
     same = pairs[0] == pairs[1]
-    auto = bands[same].clamp(min=1e-12)
-    correlation = bands[~same] / (auto[pairs[0, ~same]] * auto[pairs[1, ~same]]).sqrt()
-    return torch.cat([auto.log().flatten(), correlation.flatten(), one_point(counts)])
+    auto = bands[:, same].clamp(min=1e-12)
+    correlation = bands[:, ~same] / (auto[:, pairs[0, ~same]] * auto[:, pairs[1, ~same]]).sqrt()
+    return torch.cat([auto.log().flatten(1), correlation.flatten(1), one_point(counts)], dim=1)
 
 
 def one_point(counts: Tensor) -> Tensor:
-    """The features of ``features_of_sample`` that need no neighbors, from a histogram of each channel."""
+    """The features of ``features_of_samples`` that need no neighbors, from a histogram of each channel."""
     bins = max(9, int(counts.max()) + 1)
-    offsets = torch.arange(len(counts))[:, None] * bins
-    cells = torch.bincount((counts.flatten(1) + offsets).flatten(), minlength=len(counts) * bins)
-    share = cells.view(len(counts), bins).double() / counts[0].numel()
+    channels = counts.flatten(2).flatten(0, 1)
+    offsets = torch.arange(len(channels))[:, None] * bins
+    cells = torch.bincount((channels + offsets).flatten(), minlength=len(channels) * bins)
+    share = cells.view(*counts.shape[:2], bins).double() / counts[0, 0].numel()
     number = torch.arange(bins, dtype=torch.float64)
     means, variances = [], []
     for value in (number.log1p(), number):
         means.append(share @ value)
         variances.append((share @ value**2 - means[-1] ** 2).clamp(min=1e-12).log())
-    return torch.cat([means[0], *variances, share[:, :5].flatten(), share[:, 8:].sum(1)])
+    return torch.cat([means[0], *variances, share[..., :5].flatten(1), share[..., 8:].sum(-1)], dim=1)
 
 
 def joined(weighted: Tensor, modes: Tensor) -> Tensor:
     """Mean power in at most ``MOST_BANDS`` bands, from the power times the number of modes of each shell."""
     edges = np.unique(np.geomspace(1, len(modes) + 1, MOST_BANDS + 1).round().astype(int) - 1).tolist()
-    return torch.stack([weighted[:, a:b].sum(1) / modes[a:b].sum() for a, b in pairwise(edges)], dim=1)
+    return torch.stack([weighted[..., a:b].sum(-1) / modes[a:b].sum() for a, b in pairwise(edges)], dim=-1)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -101,33 +102,33 @@ def _wrapped(cells: Tensor, size: int) -> Tensor:
 
 
 def power_spectra(fields: Tensor) -> tuple[Tensor, Tensor]:
-    """Power and cross power of fields (C, n, n, n) in shells of integer wave number 1, 2, ... n // 2.
+    """Power and cross power of fields (..., C, n, n, n) in shells of integer wave number 1, 2, ... n // 2.
 
-    Returns (C * (C + 1) / 2, n // 2) float64 in cells^3, with the pairs in the order of ``torch.triu_indices``, and
-    the number of modes in each shell, counted over the whole Fourier cube.
+    Returns (..., C * (C + 1) / 2, n // 2) float64 in cells^3, with the pairs in the order of ``torch.triu_indices``,
+    and the number of modes in each shell, counted over the whole Fourier cube.
     """
     size = fields.shape[-1]
-    modes = torch.fft.rfftn(fields, dim=(-3, -2, -1)).flatten(1)
-    shells = size // 2
-    shell, weight = shells_of_modes(size, fields.device)
-
-    def summed(values: Tensor) -> Tensor:
-        return torch.bincount(shell, weights=values, minlength=shells + 2)[1 : shells + 1]
-
-    number = summed(weight)
-    pairs = torch.triu_indices(len(fields), len(fields)).T.tolist()
-    powers = [summed((modes[i] * modes[j].conj()).real * weight) / (number * size**3) for i, j in pairs]
-    return torch.stack(powers), number
+    modes = torch.fft.rfftn(fields, dim=(-3, -2, -1)).flatten(-3)
+    products, numbers = [], []
+    for members, weight in modes_by_shell(size, fields.device):  # a shell at a time stays in the caches
+        parts = torch.view_as_real(modes.index_select(-1, members)).double()  # (..., C, m, 2)
+        products.append((parts * weight[:, None]).flatten(-2) @ parts.flatten(-2).mT)
+        numbers.append(weight.sum())
+    number = torch.stack(numbers)
+    first, second = torch.triu_indices(fields.shape[-4], fields.shape[-4])
+    return torch.stack(products, dim=-1)[..., first, second, :] / (number * size**3), number
 
 
 @lru_cache(maxsize=1)
-def shells_of_modes(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The shell of each mode of an ``rfftn`` grid, flattened, and how many modes of the whole cube it stands for.
+def modes_by_shell(size: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """The modes of an ``rfftn`` grid, flattened, in each shell 1, 2, ... size // 2: their places and their weights.
 
-    Modes in the corners of the cube, beyond the last shell, are in shell ``size // 2 + 1``.
+    A weight (float64) says how many modes of the whole cube one stands for: the half of the cube that ``rfftn`` leaves
+    out mirrors the planes strictly between 0 and Nyquist. Modes in the corners, beyond the last shell, are left out.
     """
     kx, ky, kz = wave_numbers(size, device)
     shell = (kx**2 + ky**2 + kz**2).sqrt().round().long().clamp(max=size // 2 + 1).flatten()
-    # the half of the cube that rfftn leaves out mirrors the planes strictly between 0 and Nyquist
     weight = torch.where((kz == 0) | (kz * 2 == size), 1.0, 2.0).double().expand(size, size, -1).flatten()
-    return shell, weight
+    ends = torch.bincount(shell, minlength=size // 2 + 2).cumsum(0).tolist()
+    order = shell.argsort(stable=True)
+    return [(order[a:b], weight[order[a:b]]) for a, b in pairwise(ends[: size // 2 + 1])]

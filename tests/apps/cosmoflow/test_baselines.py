@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from apps.cosmoflow.baselines import MOST_BANDS, PENALTIES, baselines, features_of_sample, fit_ridge, joined, one_point
+from apps.cosmoflow.baselines import (
+    MOST_BANDS,
+    PENALTIES,
+    baselines,
+    features_of_samples,
+    features_of_split,
+    fit_ridge,
+    joined,
+    one_point,
+)
 from apps.cosmoflow.config import PARAMETERS, Config
+from apps.cosmoflow.data import open_split
 from apps.cosmoflow.samples import Counts, Label, write_sample
 from apps.cosmoflow.simulate import simulate_universe
 from apps.cosmoflow.task import CosmoFlowTask
@@ -42,14 +52,25 @@ def test_ridge_finds_a_linear_law_and_ignores_constant_features() -> None:
 
 def test_features_are_those_of_plain_sums() -> None:
     counts = torch.from_numpy(np.random.default_rng(2).poisson(1.5, (2, 8, 8, 8)).astype(np.int16))
-    found = one_point(counts).numpy()
+    (found,) = one_point(counts[None]).numpy()
     flat = counts.numpy().reshape(2, -1).astype(float)
     expected = [np.log1p(flat).mean(axis=1), np.log(np.log1p(flat).var(axis=1)), np.log(flat.var(axis=1))]
     shares = np.array([[(row == number).mean() for number in range(5)] for row in flat]).ravel()
     np.testing.assert_allclose(found, np.concatenate([*expected, shares, (flat >= 8).mean(axis=1)]), rtol=1e-10)
-    twice = features_of_sample(counts[[0, 0]])
+    (twice,) = features_of_samples(counts[None, [0, 0]])
     bands = (len(twice) - len(found)) // 3
     np.testing.assert_allclose(twice[2 * bands : 3 * bands], 1.0, rtol=1e-6)  # a channel correlates with itself
+
+
+def test_samples_are_summarised_alike_alone_and_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataset(tmp_path, noise, 8, (7, 1))
+    split, threads = open_split(config, "train"), torch.get_num_threads()
+    alone = [features_of_samples(counts[None]).numpy()[0] for counts, _ in split]
+    monkeypatch.setattr("apps.cosmoflow.baselines.BATCH_CELLS", 3 * 4 * 8**3)
+    features, labels = features_of_split(split)
+    np.testing.assert_allclose(features, alone, rtol=1e-6)  # transforms are in float32
+    np.testing.assert_array_equal(labels, np.stack([label for _, label in split]).astype(np.float64))
+    assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize("shells", [4, 16, 64, 256])
@@ -71,7 +92,7 @@ def universe(config: Config, index: int) -> tuple[Counts, Label]:
     return simulated.counts, simulated.label
 
 
-def scores(tmp_path: Path, source, size: int, numbers: tuple[int, int]) -> dict[str, dict[str, float]]:  # type: ignore[no-untyped-def]
+def dataset(tmp_path: Path, source, size: int, numbers: tuple[int, int]) -> Config:  # type: ignore[no-untyped-def]
     config = Config()
     config.data.root = str(tmp_path)
     config.data.sample_size = config.simulate.universe_size = size
@@ -82,19 +103,19 @@ def scores(tmp_path: Path, source, size: int, numbers: tuple[int, int]) -> dict[
         for index in range(first, first + number):
             write_sample(tmp_path / split / f"{index:04d}.tfrecord", *source(config, index), config.data)
         first += number
-    return baselines(config)
+    return config
 
 
 def test_pure_noise_teaches_nothing(tmp_path: Path) -> None:
     """Predicting the mean of labels uniform in [-1, 1] errs by 0.5, and noise lets no one do much better."""
-    found = scores(tmp_path, noise, 8, (200, 400))
+    found = baselines(dataset(tmp_path, noise, 8, (200, 400)))
     error = np.sqrt(1 / 12 / 1600)
     assert found["predict the mean"]["mae"] == pytest.approx(0.5, abs=5 * error)
     assert found["ridge regression on power spectra"]["mae"] == pytest.approx(0.5, abs=0.05)
 
 
 def test_power_spectra_tell_sigma_8_and_omega_m(tmp_path: Path) -> None:
-    found = scores(tmp_path, universe, 16, (160, 60))
+    found = baselines(dataset(tmp_path, universe, 16, (160, 60)))
     ridge = found["ridge regression on power spectra"]
     assert ridge["mae_sigma_8"] < 0.2
     assert ridge["mae_omega_m"] < 0.4

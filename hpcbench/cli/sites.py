@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 HELP = "list the sites that `submit` knows and the machines with facts, or show one"
@@ -35,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the list, or one profile as its file has it, with the facts of its machine.
 
-    The exit code is 2 if a profile in the list cannot be read.
+    The exit code is 2 if a file in the list cannot be read.
     """
-    from hpcbench.batch.machine import find_machine, known_machines, titles_of, yaml_files
-    from hpcbench.batch.machine_facts import facts_page, machines_table
+    from hpcbench.batch.machine import find_machine, titles_of, yaml_files
+    from hpcbench.batch.machine_facts import facts_page
     from hpcbench.batch.site import check_packages, known_sites, machine_folders
     from hpcbench.suggest import suggest_by_title
     from staging.errors import InputError
@@ -49,10 +50,10 @@ def run(args: argparse.Namespace) -> int:
     folders = machine_folders()
     machines = yaml_files(folders)
     if args.machines:
-        print(machines_table(known_machines(folders)))
-    elif args.name is None:
+        return list_machines(folders)
+    if args.name is None:
         return list_sites()
-    elif args.name in (sites := known_sites()) or args.name.endswith((".yaml", ".yml")):
+    if args.name in (sites := known_sites()) or args.name.endswith((".yaml", ".yml")):
         print(profile_page(args.name))
     elif args.name in machines:
         print(facts_page(find_machine(args.name, folders)))
@@ -77,7 +78,6 @@ def profile_page(name: str) -> str:
 def list_sites() -> int:
     """Print the profiles, a line each, and below them why any cannot be read; returns the exit code."""
     from hpcbench.batch.site import known_sites, read_site
-    from hpcbench.exits import BAD_INPUT, DONE
     from hpcbench.results.tables import table, wrapped
     from staging.errors import InputError
 
@@ -93,6 +93,30 @@ def list_sites() -> int:
         gpus = f"{site.node.gpus} {site.node.gpu}" if site.node.gpus else "-"
         rows.append([name, site.scheduler, site.launcher, cores, gpus, site.title])
     print(table(("site", "scheduler", "launcher", "cores", "GPUs of a node", "what"), rows, ("cores",)))
+    return exit_code(damaged)
+
+
+def list_machines(folders: Sequence[Path]) -> int:
+    """Print the machines, a line each, and below them why any file cannot be read; returns the exit code."""
+    from hpcbench.batch.machine import find_machine, yaml_files
+    from hpcbench.batch.machine_facts import machines_table
+    from hpcbench.results.tables import wrapped
+    from staging.errors import InputError
+
+    machines, damaged = [], []
+    for name in yaml_files(folders):
+        try:
+            machines.append(find_machine(name, folders))
+        except InputError as error:
+            damaged.append(wrapped(f"{name}: damaged: {error}"))
+    print(machines_table(machines))
+    return exit_code(damaged)
+
+
+def exit_code(damaged: Sequence[str]) -> int:
+    """Print what is said about files that cannot be read; returns the exit code of a list without them."""
+    from hpcbench.exits import BAD_INPUT, DONE
+
     for text in damaged:
         print(f"\n{text}")
     return BAD_INPUT if damaged else DONE

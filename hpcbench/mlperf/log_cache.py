@@ -39,10 +39,17 @@ WAIT_S = 5.0
 
 
 def cache_file() -> Path:
-    """The path of the user's cache: ``$XDG_CACHE_HOME/hpcbench/logs.sqlite``, else in ``~/.cache``."""
-    folder = os.environ.get("XDG_CACHE_HOME", "")
-    above = Path(folder) if Path(folder).is_absolute() else Path.home() / ".cache"
-    return above / "hpcbench" / "logs.sqlite"
+    """The path of the user's cache: ``$XDG_CACHE_HOME/hpcbench/logs.sqlite``, else in ``~/.cache``.
+
+    For a user without a home, a path that cannot be written, so that nothing is cached.
+    """
+    folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not folder.is_absolute():
+        try:
+            folder = Path.home() / ".cache"
+        except RuntimeError:  # neither $HOME nor an entry in passwd, as for some users in containers
+            folder = Path(os.devnull)
+    return folder / "hpcbench" / "logs.sqlite"
 
 
 def version_of_readers() -> str:

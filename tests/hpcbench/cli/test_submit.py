@@ -125,6 +125,19 @@ def test_a_bad_profile_has_a_row_and_hides_no_other(
     assert said.err == ""
 
 
+def test_a_bad_machine_file_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "machines" / "ours.yaml").write_text("title: ours\nnodess: 4\n")
+    monkeypatch.setenv("HPCBENCH_SITES", str(tmp_path))
+    assert main(["sites", "--machines"]) == 2
+    table, bad = capsys.readouterr().out.rsplit("\n\n", 1)
+    assert {"aurora", "fugaku"} <= {line.partition(" ")[0] for line in table.splitlines()}
+    assert bad.startswith("ours: damaged: ")
+    assert "unknown key 'nodess'" in " ".join(bad.split())
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

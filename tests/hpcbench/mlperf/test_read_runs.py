@@ -155,6 +155,18 @@ def test_the_cache_is_where_users_have_theirs(monkeypatch: pytest.MonkeyPatch, t
         assert cache_file() == Path.home() / ".cache" / "hpcbench" / "logs.sqlite"
 
 
+def test_a_user_without_a_home_reads_without_a_cache(monkeypatch: pytest.MonkeyPatch, round_folder: Path) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(Path, "home", no_home)
+    locations = find_runs([round_folder])
+    for _ in range(2):
+        assert read_runs(locations, cache=LogCache(cache_file())) == read_runs(locations)
+    assert not cache_file().exists()
+
+
 def test_the_version_is_that_of_the_code_that_reads() -> None:
     assert version_of_readers() == version_of_readers()
     assert len(version_of_readers()) == 64

@@ -13,7 +13,7 @@ from hpcbench.config.schema import TrainConfig
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.units import counted, duration
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.local_runs import POLL_S, Launcher, crash_reason
+from hpcbench.study.local_runs import POLL_S, Launcher, Process, crash_reason
 from hpcbench.study.run_slots import Slot
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.signal_counter import SignalCounter
@@ -22,6 +22,9 @@ from staging.errors import InputError
 
 CALIBRATION_BATCHES = 16
 """Micro-batches of an epoch of a calibration."""
+
+GRACE_S = 10.0
+"""How long calibrations that are interrupted may take to end, before they are killed."""
 
 EVALUATIONS = "train.evaluations_per_epoch"
 
@@ -112,16 +115,26 @@ def calibrate(
 
 def run_side_by_side(run: StudyRun, launcher: Launcher, folders: Iterable[Path], slots: Sequence[Slot]) -> list[int]:
     """Make ``run`` in each of the folders and slots at the same time; returns the exit codes."""
+    processes: list[Process] = []
     with SignalCounter() as signals:
-        processes = [
-            launcher.start(run.arguments(path, slot.threads), path.with_suffix(".txt"), slot)
-            for path, slot in zip(folders, slots, strict=True)
-        ]
         try:
+            for path, slot in zip(folders, slots, strict=True):
+                processes.append(launcher.start(run.arguments(path, slot.threads), path.with_suffix(".txt"), slot))
             while any(process.poll() is None for process in processes):
                 signals.check()
                 time.sleep(POLL_S)
         finally:
-            for process in processes:
-                process.stop(signal.SIGKILL)
+            end(processes)
     return [process.poll() or 0 for process in processes]
+
+
+def end(processes: Iterable[Process]) -> None:
+    """End those that still run: by SIGTERM, which reaches all their ranks, and by SIGKILL if that takes too long."""
+    running = [process for process in processes if process.poll() is None]
+    for process in running:
+        process.stop(signal.SIGTERM)
+    until = time.monotonic() + GRACE_S
+    while any(process.poll() is None for process in running) and time.monotonic() < until:
+        time.sleep(POLL_S)
+    for process in running:
+        process.stop(signal.SIGKILL)

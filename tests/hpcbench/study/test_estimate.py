@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hpcbench.config.schema import TrainConfig
 from hpcbench.parallel.mesh_shape import mesh_shape
 from hpcbench.study.definition import Placement, Study
-from hpcbench.study.estimate import Speed, calibrate
+from hpcbench.study.estimate import Speed, calibrate, run_side_by_side
+from hpcbench.study.local_runs import LocalProcess
 from hpcbench.study.plan import PlannedRun, Point, study_run
 from hpcbench.study.preset_values import study_config
 from hpcbench.study.run_slots import Slot
 from hpcbench.train.ranks import on_simulated_nodes
 from hpcbench.train.setup import ranks_of
+from staging.errors import InputError
 from staging.ranks.launch import Launch
 from tests.hpcbench.study.conftest import FakeLauncher
 
@@ -72,3 +79,35 @@ def test_a_short_run_can_start_whatever_the_ranks_of_the_study_share(
     assert ranks_of(config, launch, mesh_shape(1, parallel.spatial)).total == 1
     if parallel.simulated_nodes is not None:
         on_simulated_nodes(launch, parallel.simulated_nodes, parallel.simulated_ranks)
+
+
+CHILD = """
+import pathlib, signal, subprocess, sys
+child = subprocess.Popen(["sleep", "60"], process_group=0)
+signal.signal(signal.SIGTERM, lambda *_: (child.terminate(), sys.exit(143)))
+pathlib.Path(sys.argv[1]).write_text(str(child.pid))
+child.wait()
+"""
+
+
+class NoSecond:
+    """Starts a process with a child in a group of its own, as ranks are, and fails at the second."""
+
+    def __init__(self, pid: Path) -> None:
+        self.pid = pid
+
+    def start(self, arguments: Sequence[str], log: Path, slot: Slot) -> LocalProcess:
+        if self.pid.exists():
+            raise InputError("no room for a second process")
+        process = subprocess.Popen([sys.executable, "-c", CHILD, self.pid], process_group=0)
+        while not (self.pid.exists() and self.pid.read_text()):
+            time.sleep(0.02)
+        return LocalProcess(process)
+
+
+def test_an_interrupted_short_run_leaves_no_process(study: Study, tmp_path: Path) -> None:
+    first = study_run(study, PlannedRun(Point(32, "sgd"), 1.0, 1))
+    with pytest.raises(InputError, match="no room"):
+        run_side_by_side(first, NoSecond(tmp_path / "pid"), [tmp_path / "a", tmp_path / "b"], [Slot()] * 2)
+    child = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE

@@ -101,7 +101,8 @@ def ceilings_at(ceilings: Ceilings, nodes: int, grows: bool, filesystem_bytes_pe
         return replace(found, per_node=(node,) * nodes)
 
     names = tuple(f"{number}" for number in range(nodes))
-    return replace(ceilings, nodes=names, rates=tuple(rate(found) for found in ceilings.rates))
+    ranks = round(ceilings.ranks / probed * nodes)
+    return replace(ceilings, nodes=names, ranks=ranks, rates=tuple(rate(found) for found in ceilings.rates))
 
 
 def read_probe(path: Path) -> Ceilings:

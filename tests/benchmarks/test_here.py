@@ -28,9 +28,9 @@ def test_rows_do_not_share_a_measurement(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(_here, "characterise", lambda *words: characterised())
     monkeypatch.setattr(_here, "kernels_of", lambda path: (kernels, _here.work_of("cosmoflow"), "", None))
     rows = _here.steps_here(["cosmoflow"], "smoke", 1, 0.1, tmp_path)
-    assert asked == [(1, (2, 4, 6)), (1, (2,)), (2, (2,))]
+    assert asked == [(1, (3, 4, 6)), (1, (3,)), (2, (3,))]
     assert [(row["what"], row["median_s"]) for row in rows] == [
-        ("cosmoflow, local batch 2", 1), ("cosmoflow, local batch 4", 1), ("cosmoflow, local batch 6", 1),
+        ("cosmoflow, local batch 3", 1), ("cosmoflow, local batch 4", 1), ("cosmoflow, local batch 6", 1),
         ("cosmoflow, one node", 2), ("cosmoflow, two nodes", 3),
     ]  # fmt: skip
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from hpcbench.prediction.staged_time import staged_time
+from hpcbench.prediction.staged_time import passing, staged_time
 from staging.planning.plan_summary import NodeFlow, PlanSummary
 from staging.probing.ceilings import Ceilings, Rate
 
@@ -32,11 +36,43 @@ def test_work_of_processors_adds_up() -> None:
     assert found.limit in ("write", "flush")
 
 
-def test_devices_work_beside_processors() -> None:
+def test_what_is_not_flushed_yet_is_flushed_at_the_end() -> None:
     slow = staged_time(plan(), ceilings("warm", flush=1e8))
-    assert slow.seconds == pytest.approx(10)
+    assert slow.seconds == pytest.approx(1.611 + 10 - 1)  # the flushed rate is that of writing and flushing
     assert slow.limit == "flush"
-    assert staged_time(plan(), ceilings("cold")).seconds == pytest.approx(1.0 + 0.001 + 0.01 + 0.1)
+    # a twentieth of the bytes may wait in memory, and the others are flushed beside the streams
+    small = replace(ceilings("warm", flush=1e8), machine=[{"memory_bytes": 5e8}])
+    assert staged_time(plan(), small).seconds == pytest.approx(10)
+    assert staged_time(plan(), replace(small, machine=[{}])).seconds == pytest.approx(slow.seconds)
+
+
+def test_a_single_stream_reads_and_writes_in_turn_and_many_keep_the_source_busy() -> None:
+    assert staged_time(plan(), ceilings("cold")).seconds == pytest.approx(0.5 + 1.111)
+    for threads, seconds in ((2, 1.407), (64, 1.125)):  # at least all work over the streams: 1.361, 1.119
+        rates = tuple(replace(rate, threads=threads) for rate in ceilings("cold").rates)
+        assert staged_time(plan(), replace(ceilings("cold"), rates=rates)).seconds == pytest.approx(seconds, abs=1e-3)
+
+
+@pytest.mark.parametrize("streams", [1, 2, 5, 40])
+def test_streams_at_a_shared_device_pass_as_in_a_simulation(streams: int) -> None:
+    """Mean value analysis is exact where times at the device and elsewhere are exponential."""
+    device, elsewhere, jobs = 0.3, 0.7, 40_000
+    draws = np.random.default_rng(streams)
+    arrivals = [float(draws.exponential(elsewhere)) for _ in range(streams)]
+    heapq.heapify(arrivals)
+    free = 0.0
+    for _ in range(jobs):  # first come, first served
+        free = max(free, heapq.heappop(arrivals)) + float(draws.exponential(device))
+        heapq.heappush(arrivals, free + float(draws.exponential(elsewhere)))
+    assert passing(device, elsewhere, streams) == pytest.approx(free / jobs, rel=0.03)
+
+
+def test_a_stream_alone_waits_longer_for_a_source_that_many_share() -> None:
+    slow = Rate("read", 1, 0, (5e8,), "cold")
+    found = replace(ceilings("cold"), rates=(slow, *(replace(rate, threads=4) for rate in ceilings("cold").rates)))
+    time = staged_time(plan(), found)
+    assert (time.streams, time.delay) == (4, pytest.approx(2.0 - 0.5))
+    assert time.seconds == pytest.approx(passing(0.5, 4 * 1.111 + 1.5, 4))
 
 
 def test_the_source_is_shared_and_the_rest_is_a_node_s() -> None:

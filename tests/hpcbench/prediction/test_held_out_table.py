@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,16 @@ def test_the_page_has_the_numbers_of_the_record(record: dict[str, Any]) -> None:
     worst = [rows["same system, larger", "step", name]["tail"] for name in ("model", "no change")]
     assert f"{100 * worst[0]:.1f} %, where no change is off by {100 * worst[1]:.1f} %" in text
     assert f"{100 * reference['median']:.1f} % ({100 * reference['tail']:.1f} %), where the goal was 5 %: met" in text
+
+
+def test_the_page_has_the_rows_of_the_machine_that_was_measured() -> None:
+    text, rows = PAGE.read_text(encoding="utf-8"), json.loads(RECORD.read_text(encoding="utf-8"))["results"]["here"]
+    assert {row["what"].partition(",")[0] for row in rows} == {
+        "cosmoflow", "deepcam", "staging to memory", "staging to disk",
+    }  # fmt: skip
+    for row in rows:
+        assert len(row["taken_s"]) >= 5
+        assert row["error"] == pytest.approx(row["predicted_s"] / statistics.median(row["taken_s"]) - 1)
+        verdict = "met" if abs(row["error"]) <= row["goal"] else "missed"
+        cells = [row["what"], f"{row['predicted_s']:.3g} s", f"{row['median_s']:.3g} s", f"{100 * row['error']:+.1f} %"]
+        assert f"| {' | '.join(cells)} | {100 * row['goal']:.0f} %: {verdict} |" in text

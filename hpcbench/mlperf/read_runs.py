@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def read_runs(
             progress.advance(1)
     records = [record for record in all_records if record is not None]
     if cache is not None:
-        cache.put((reading_of(locations[number]), asdict(records[number]))
+        cache.put((reading_of(locations[number]), values_of(records[number]))
                   for number in left if is_kept(locations[number], records[number]))  # fmt: skip
     note_alike(records)
     return records
@@ -65,6 +65,11 @@ def records_kept(locations: Sequence[LogLocation], cache: LogCache | None) -> li
         return [None] * len(locations)
     cached_values = cache.get([reading_of(location) for location in locations])
     return [record_of(values, location) for values, location in zip(cached_values, locations, strict=True)]
+
+
+def values_of(record: RunRecord) -> dict[str, Any]:
+    """The values of a record as the cache keeps them; all are JSON's, and ``asdict`` would copy every one."""
+    return {name: getattr(record, name) for name in FIELDS}
 
 
 def record_of(values: Any, location: LogLocation) -> RunRecord | None:

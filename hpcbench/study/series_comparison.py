@@ -36,7 +36,8 @@ def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
     """The comparisons of ``pairs``, with p-values adjusted for all of them together that could find anything.
 
     Two series are compared over the batch sizes at which both have runs of their own, and, of several, also
-    at the largest if its seeds could show a difference.
+    at the largest if its seeds could show a difference. A borrowed rate is also compared at each of them, since what it
+    costs is expected to depend on the batch.
     """
     compared = []
     for first, second in pairs(rows):
@@ -47,9 +48,11 @@ def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
         names = first[0].label, second[0].label
         if whole:
             compared.append(SeriesComparison(*names, tuple(whole), compare([strata[batch] for batch in whole])))
-            largest = compare([strata[whole[-1]]])
-            if len(whole) > 1 and largest is not None and largest.has_seeds_for(LEVEL):
-                compared.append(SeriesComparison(*names, tuple(whole[-1:]), largest))
+            borrowed = bool(first[0].point.source)
+            for batch in (whole if borrowed else whole[-1:]) if len(whole) > 1 else []:
+                alone = compare([strata[batch]])
+                if alone is not None and (borrowed or alone.has_seeds_for(LEVEL)):
+                    compared.append(SeriesComparison(*names, (batch,), alone))
         if alike:
             compared.append(SeriesComparison(*names, tuple(alike), None))
     adjusted = iter(holm([pair.comparison for pair in compared if pair.comparison is not None]))
@@ -159,7 +162,8 @@ def verdict(pair: SeriesComparison) -> str:
             f"(p {p_words(comparison.p)})."
         )
     if not comparison.has_seeds_for(LEVEL):
-        return f"{pair.first} and {pair.second} at {pair.where}: too few seeds to see any difference."
+        ratio = ratio_words(comparison)
+        return f"{pair.first} over {pair.second} at {pair.where}: {ratio}; too few seeds to see any difference."
     undecided = (
         f"{pair.first} and {pair.second} can't be told apart at {pair.where} (ratio {ratio_words(comparison)}, "
         f"p {p_words(comparison.p)})"

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hpcbench.study.convergence import read_statuses, report
-from hpcbench.study.definition import Study
+from hpcbench.study.definition import Borrow, Study
 from hpcbench.study.epoch_comparison import Comparison
 from hpcbench.study.figure_findings import (
     compared_finding,
@@ -24,6 +24,7 @@ from hpcbench.study.figure_findings import (
     steps_finding,
     time_finding,
 )
+from hpcbench.study.findings import findings
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.lr_search import Choice
 from hpcbench.study.rates import Rate
@@ -36,10 +37,12 @@ MANY = ((6, 6),) * 3
 """Runs of both series at three batch sizes: enough to find a difference."""
 
 
-def studied(folder: Path, epochs: Callable[[str, int], float], seeds: int = 2) -> tuple[StudyFolder, Study]:
-    """A study of sgd and lars at batches 8, 32 and 128, whose runs take so many epochs."""
+def studied(
+    folder: Path, epochs: Callable[[str, int], float], seeds: int = 2, borrow: tuple[Borrow, ...] = ()
+) -> tuple[StudyFolder, Study]:
+    """A study of sgd and lars at batches 8, 32 and 128; ``epochs`` says how many epochs its runs take."""
     rates = {"sgd": Rate(0.01, 64), "lars": Rate(0.1, 64)}
-    study = Study("cosmoflow", "smoke", (8, 32, 128), ("sgd", "lars"), seeds, 4, rates)
+    study = Study("cosmoflow", "smoke", (8, 32, 128), ("sgd", "lars"), seeds, 4, rates, borrow=borrow)
     place = StudyFolder(folder / "study")
 
     def epochs_of(settings: dict[str, str]) -> float:
@@ -149,3 +152,16 @@ def test_the_change_of_layers_is_compared_between_batches(tmp_path: Path) -> Non
     drawn = {"lars": [(first, True, tables[0]), (last, True, tables[1])]}
     assert layers_finding(drawn) == "From batch 8 to 128, 5.00x the change of a layer in a step"
     assert layers_finding({"lars": drawn["lars"][:1]}) == ""
+
+
+@pytest.mark.slow
+def test_what_a_borrowed_rate_costs_is_told_at_each_batch(tmp_path: Path) -> None:
+    """All rows of a batch take alike here, so that every ratio is 1, and three seeds show nothing at one batch."""
+    borrow = (Borrow("8", 32), Borrow("8", 128))
+    place, study = studied(tmp_path, lambda name, batch: {8: 4, 32: 8, 128: 16}[batch], 3, borrow)
+    compared = [pair for pair in compare_series(rows_of(place, study)) if pair.first == "sgd from 8"]
+    assert [(pair.second, pair.batches) for pair in compared] == [
+        ("sgd", (32, 128)), ("sgd", (32,)), ("sgd", (128,)),
+    ]  # fmt: skip
+    said = [words for words in findings(rows_of(place, study), compared) if "from 8" in words]
+    assert any(words.startswith("sgd from 8 over sgd at batch 32: ") and "too few seeds" in words for words in said)

@@ -148,7 +148,7 @@ def drawn(
         panel.xaxis.set_minor_locator(NullLocator())
         panel.set_ylim(bottom=0)
     panels[0].set_ylabel(f"on validation samples ({better} is better)")
-    figure.supxlabel("training samples", fontsize=9, color=style.MUTED)
+    figure.supxlabel(style.log_label("training samples"), fontsize=9, color=style.MUTED)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return figure
 

@@ -94,11 +94,11 @@ def spectrum() -> Figure:
             color=color,
             linewidth=1,
         )
-    upper.set(xscale="log", yscale="log", ylabel="P(k)  [(Mpc/h)³]")
+    upper.set(xscale="log", yscale="log", ylabel="P(k)  [(Mpc/h)³], log scale")
     upper.legend(frameon=False, fontsize=9)
     upper.set_title(f"Linear fields and the spectrum they were drawn from (mean of {fields})", loc="left", fontsize=11)
     lower.axhline(1, color=MUTED, linewidth=1)
-    lower.set(xlabel="k  [h/Mpc]", ylabel="measured / input", ylim=(0.75, 1.25))
+    lower.set(xlabel="k  [h/Mpc], log scale", ylabel="measured / input", ylim=(0.75, 1.25))
     for axes in (upper, lower):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="#e4e8ed", linewidth=0.7)

@@ -223,7 +223,7 @@ def notes_of(config: RunConfig, wanted: Wanted, ranks: int) -> Sequence[str]:
     if not wanted.storage:
         notes.append("no folder of storage was named (--storage): its roofs were not measured")
     if ranks > 1 and not grows_by_ranks(config):
-        notes.append("steps were timed on all ranks, not on fewer: samples are split, or states are sharded")
+        notes.append("steps were timed on all ranks, not on fewer: spatial parallelism is on, or states are sharded")
     if ranks == 1:
         notes.append("one rank: no messages were sent, and links have no curves")
     return notes

@@ -182,10 +182,10 @@ def footprint_sheet(characterisation: Characterisation) -> Sheet:
     pairs: list[tuple[str, float | None]] = [
         ("parameters", print_.parameters), ("gradients, with buffers", print_.gradients),
         ("optimizer's state", print_.optimizer), ("activations that the forward pass writes", print_.written),
-        ("activations kept for the backward pass", print_.saved), ("the most that a pass holds", print_.peak),
+        ("activations saved for the backward pass", print_.saved), ("the most that a pass holds", print_.peak),
         ("inputs and targets", print_.input), ("the most that a step took here", print_.measured_peak),
     ]  # fmt: skip
-    grows = {"activations that the forward pass writes", "activations kept for the backward pass", "inputs and targets"}
+    grows = {"activations that the forward pass writes", "activations saved for the backward pass", "inputs and targets"}
     lines = [
         (name, units.size(size), units.size(size / batch) if name in grows else "")
         for name, size in pairs if size is not None

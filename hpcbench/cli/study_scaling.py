@@ -140,7 +140,7 @@ def add_page_options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Plan, show and run a ladder, or continue it."""
+    """Plan, show and run a scaling study, or continue it."""
     application = find_application(args.app)
     from hpcbench.study.runner import ExecutionOptions
     from hpcbench.study.scaling.request import ScalingRequest, define

@@ -167,7 +167,7 @@ def differences_of(run: Run, entries: Sequence[PublishedEntry]) -> list[str]:
     if s.target is not None and not run.reached:
         remarks.append("the target was not reached, so that there is no time to train")
     if s.simulated_ranks is not None or s.simulated_nodes is not None:
-        remarks.append("ranks or nodes were simulated, so that times are not those of so many")
+        remarks.append("ranks or nodes were simulated, so the times are not those of real ones")
     return remarks
 
 

@@ -54,7 +54,7 @@ def tested(logs: Sequence[OfficialLog], ruleset: str, bypass: bool) -> Reference
     if len(convergences) < 3:
         kind, point = nearest(official, batch, "pruned_rcps")
         bypassed = bypass and (kind != "none")
-        return ReferenceTest(bypassed, f"{len(convergences)} runs are too few", None if point is None else 1.0)
+        return ReferenceTest(bypassed, f"fewer than 3 runs: {len(convergences)}", None if point is None else 1.0)
     test = check_convergence(
         benchmark,
         ruleset,

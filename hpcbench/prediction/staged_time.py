@@ -2,7 +2,7 @@
 
 Work of processors adds up, since each stream reads, checksums and writes in turn: a warm source, writing into pages,
 opening and creating files, checksums, inflating, exchange. A source that is not in memory is a device which the streams
-share: while one waits for it, the others go on. How much that overlaps follows from mean value analysis of a closed
+share: while one waits for it, the others continue. How much that overlaps follows from mean value analysis of a closed
 network (Reiser and Lavenberg 1980). What is still to be flushed when all is written comes after that. The slowest node
 decides.
 """

@@ -21,8 +21,8 @@ def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
     tried = ", ".join(f"{multiplier:g}" for multiplier in study.lr_search)
     if study.lr_search_seeds == 1 and not study.lr_search_widen:
         return [
-            f"By search: {len(study.lr_search)} runs with a seed of its own in every row that borrows nothing, so many "
-            f"for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by quality.",
+            f"By search: {len(study.lr_search)} runs with a seed of its own in every row that borrows nothing, the "
+            f"same number for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by quality.",
             *not_lent(rows),
         ]
     halving = (

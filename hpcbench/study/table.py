@@ -118,10 +118,10 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
     sentences += early_notes(rows) + copy_notes(rows) + no_fit_notes(rows) + seed_notes(study, rows)
     if any(row.point.placement != "replicate" for row in rows):
         sentences.append(
-            f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch."
+            f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for the whole run or for one epoch."
         )
     if any(row.left for row in rows):
-        sentences.append("+1: so many runs of the row are still to be made.")
+        sentences.append("+1: the number of runs of the row that are left.")
     sentences += schedule_notes(study)
     if study.borrow:
         sentences.append("Borrowed: the rate chosen at that batch, or that preset's optimizer and schedule, unchanged.")

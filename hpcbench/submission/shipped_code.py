@@ -76,8 +76,8 @@ def read_me(entries: Sequence[tuple[str, PlannedEntry]], application: str) -> st
         "    pip install -r requirements.txt",
         "    export PYTHONPATH=$PWD/code",
         "",
-        "One file of settings for each entry; the dataset is where `--data.root` says. A run of each, on so many ranks "
-        "as below:",
+        "One file of settings for each entry; the dataset is where `--data.root` says. A run of each, with the number "
+        "of ranks as below:",
         "",
     ]
     for settings, entry in entries:

@@ -146,7 +146,8 @@ def too_few_models(study: Scaling, rows: Sequence[PointResult]) -> list[str]:
     if not few:
         return []
     sizes = ", ".join(f"{nodes:,}" for nodes in few)
-    return [f"MLPerf HPC publishes a throughput of at least {least} models; there are fewer on {sizes} nodes."]
+    word = "node" if few == [1] else "nodes"
+    return [f"MLPerf HPC publishes a throughput of at least {least} models; there are fewer on {sizes} {word}."]
 
 
 def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:

@@ -14,7 +14,7 @@ section 2.1) decides at a level of 5 % whether the sizes follow the law. It find
 10 % below the law, in over 90 % of studies whose repeats scatter by 1 %, with three repeats of each of four or more
 sizes. If the repeats at hand would find it less often, by the noncentral F distribution, the note says how often.
 The level holds for repeats that scatter by the same part of the throughput at every size. If that part grows fourfold
-from the smallest size to the largest, up to 10 % of ladders that follow the law are said to miss it; if all sizes of
+from the smallest size to the largest, up to 10 % of studies that follow the law are said to miss it; if all sizes of
 one repeat share a part of their scatter, fewer than 5 %.
 """
 

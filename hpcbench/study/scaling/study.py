@@ -210,7 +210,7 @@ def read_study(folder: StudyFolder) -> Scaling:
 
 
 def plan(study: Scaling) -> str:
-    """The ladder of sizes as a table, and what it costs at most."""
+    """The sizes as a table, and what they cost at most."""
     site, rows = find_site(study.site), []
     headers = ["nodes", "instances", "ranks", "local batch", "accumulation", "global batch", "runs"]
     for nodes in study.nodes:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbench.config.schema import RunConfig
+from hpcbench.results.units import counted
 from hpcbench.study.scaling.point_results import PointResult
 from hpcbench.study.scaling.time_to_solution import Solution
 
@@ -56,7 +57,7 @@ def trainings(
                 epochs, basis = (row.middle("samples_per_model") or 0.0) / max(in_epoch, 1), MEASURED
             else:
                 epochs = float(config.max_epochs)
-                basis = f"{config.max_epochs:,} epochs, the most that the preset trains: an upper bound"
+                basis = f"{counted(config.max_epochs, 'epoch')}, the most that the preset trains: an upper bound"
             evaluations = epochs * config.evaluations_per_epoch
             lengths[variant, row.nodes] = Training(epochs, epochs * in_epoch, evaluations, basis)
     return lengths

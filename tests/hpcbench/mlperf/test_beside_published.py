@@ -79,7 +79,7 @@ def test_what_a_run_does_otherwise_is_said_with_both_figures(build_run: BuildRun
     assert "a, b: an epoch has 816 samples, that of the entries 262,144 or 524,288." in notes
     assert "a: the target is 0.3, that of the entries 0.124." in notes
     assert "b: the target was not reached, so that there is no time to train." in notes
-    assert "b: ranks or nodes were simulated, so that times are not those of so many." in notes
+    assert "b: ranks or nodes were simulated, so the times are not those of real ones." in notes
     assert "c: there was no target, so that there is no time to train." in notes
     assert any("compare within a round" in note for note in notes)
 

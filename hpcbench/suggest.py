@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 MOST_NAMES = 15
 """At most this many known names are listed for a name that resembles none of them."""
@@ -27,12 +27,21 @@ def suggest(wrong: str, known: Sequence[str], every: str = "", prefix: str = "")
     return f"none of the {len(known)} known is like it; the nearest are {', '.join(prefix + name for name in nearest)}"
 
 
-def suggest_by_title(wrong: str, titles: Mapping[str, str], every: str = "") -> str:
-    """A hint for an unknown name, from titles by name: those with it as a word in their title, else as ``suggest``."""
+def suggest_by_title(
+    wrong: str, titles: Mapping[str, str], every: str = "", preferred: Collection[str] | None = None
+) -> str:
+    """A hint for an unknown name, from titles by name: those with it as a word in their title, else as ``suggest``.
+
+    If several have it but only one of them is ``preferred``, that one is suggested, and the others are named.
+    """
     word = re.compile(rf"(?<!\w){re.escape(wrong[:LONGEST_NAME])}(?!\w)", re.IGNORECASE)
     names = [name for name, title in titles.items() if wrong and word.search(title)]
-    if len(names) == 1:
-        return f"did you mean '{names[0]}', which is {titles[names[0]]}?"
+    best = [name for name in names if preferred is None or name in preferred]
+    if len(best) == 1 or len(names) == 1:
+        (name, *_) = best or names
+        others = [other for other in names if other != name]
+        also = f" {wrong} is also in the title of {', '.join(others)}" if others else ""
+        return f"did you mean '{name}', which is {titles[name]}?{also}"
     if names:
         return f"{wrong} is in the title of {', '.join(names)}"
     return suggest(wrong, list(titles), every)

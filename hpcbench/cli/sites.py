@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         print(facts_page(find_machine(args.name, folders)))
     else:
         titles = titles_of({**machines, **sites})
-        hint = suggest_by_title(args.name, titles, "'hpcbench sites' and its --machines list them")
+        hint = suggest_by_title(args.name, titles, "'hpcbench sites' and its --machines list them", sites)
         raise InputError(f"unknown site or machine '{args.name}'; {hint}")
     return 0
 

@@ -143,7 +143,11 @@ def test_a_bad_machine_file_hides_no_other(
     [
         ("olcf", "olcf is in the title of frontier, summit"),
         ("llnl", "did you mean 'tuolumne', which is Tuolumne (LLNL)?"),
-        ("nersc", "nersc is in the title of cori-gpu, cori-knl, perlmutter-gpu"),
+        (
+            "nersc",
+            "did you mean 'perlmutter-gpu', which is Perlmutter, GPU nodes (NERSC)? nersc is also in the title of "
+            "cori-gpu, cori-knl",
+        ),
         ("polaris2", "did you mean 'polaris'?"),
         ("xyzxyz", "is like it; 'hpcbench sites' and its --machines list them"),
     ],

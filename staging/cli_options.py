@@ -18,7 +18,6 @@ USED_BY = {
 }
 """What the two commands about one folder use of the options; they refuse all others, which they would ignore."""
 
-HELP = "bring a dataset to node-local storage, fast, safely and measured"
 DESCRIPTION = """\
 Bring a dataset from a shared filesystem to storage of each node's own, and measure it.
 

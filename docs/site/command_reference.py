@@ -16,7 +16,7 @@ COLUMNS = "100"
 
 def command_pages() -> dict[str, str]:
     """Path to text of every page, that of all commands first."""
-    rows = [f"| [`hpcbench {name}`]({name}.md) | {command(name).HELP} |" for name in COMMANDS]
+    rows = [f"| [`hpcbench {name}`]({name}.md) | {COMMANDS[name]} |" for name in COMMANDS]
     table = "\n".join(["| command | does |", "|---|---|", *rows])
     first = f"# Commands\n\nEach page is what `hpcbench COMMAND --help` prints.\n\n{table}\n{FOOTER}"
     return {f"{FOLDER}/index.md": first} | {f"{FOLDER}/{name}.md": command_page(name) for name in COMMANDS}
@@ -27,7 +27,7 @@ def command_page(name: str) -> str:
     module = command(name)
     parser = Parser(f"hpcbench {name}", module.DESCRIPTION)
     module.add_arguments(parser)
-    summary = module.HELP[0].upper() + module.HELP[1:]
+    summary = COMMANDS[name][0].upper() + COMMANDS[name][1:]
     parts = [f"# hpcbench {name}", f"{summary}.", as_block(parser)]
     for subcommand in parser.subcommands.values():
         parts += [f"## {subcommand.prog}", as_block(subcommand)]

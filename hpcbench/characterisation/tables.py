@@ -185,7 +185,11 @@ def footprint_sheet(characterisation: Characterisation) -> Sheet:
         ("activations saved for the backward pass", print_.saved), ("the most that a pass holds", print_.peak),
         ("inputs and targets", print_.input), ("the most that a step took here", print_.measured_peak),
     ]  # fmt: skip
-    grows = {"activations that the forward pass writes", "activations saved for the backward pass", "inputs and targets"}
+    grows = {
+        "activations that the forward pass writes",
+        "activations saved for the backward pass",
+        "inputs and targets",
+    }
     lines = [
         (name, units.size(size), units.size(size / batch) if name in grows else "")
         for name, size in pairs if size is not None

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hpcbench.mlperf.find_logs import LogLocation
     from hpcbench.mlperf.run_record import RunRecord
 
-HELP = "explain why one system is faster than another, from your own and published runs"
 DESCRIPTION = """\
 Compare systems by their runs, your own and published ones, and write a page that explains why
 one is faster: epochs, rate per accelerator, number of accelerators, evaluation, staging.

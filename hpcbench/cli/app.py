@@ -9,7 +9,6 @@ from pathlib import Path
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import Parser, Subcommand, resolve_arguments, run_subcommand
 
-HELP = "start an application of your own, or wrap a model and a dataset"
 DESCRIPTION = """\
 Write a Python package that holds a small application: it simulates data, trains to a
 target, evaluates and logs from the first minute. Then replace its parts with yours.

@@ -7,7 +7,6 @@ import textwrap
 
 from hpcbench.application import applications
 
-HELP = "list applications and their presets"
 DESCRIPTION = """\
 List the installed applications, what they learn, and their presets.
 

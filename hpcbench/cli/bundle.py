@@ -12,7 +12,6 @@ from staging.errors import InputError
 from staging.print_line import print_line
 from staging.ranks.signals import Interrupts
 
-HELP = "pack hpcbench for a machine without a network"
 DESCRIPTION = """\
 Make an archive that installs hpcbench on a machine without a network, beside the torch,
 numpy and MPI of the site, which it leaves as they are: wheels of hpcbench and of all its

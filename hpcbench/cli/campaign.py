@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hpcbench.campaign.entry import Entry
     from hpcbench.campaign.rules import Campaign, Scenario
 
-HELP = "run and report by the rules of a benchmark campaign"
 DESCRIPTION = """\
 A campaign is a file of rules: what is fixed and free in each category, sizes, replicates, the
 metric, and reference results. MLPerf HPC v3.0, NERSC-10's DeepCAM and ESIF-HPC-4 are included.

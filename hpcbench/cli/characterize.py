@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hpcbench.characterisation.model import Characterisation, MovedBytes
     from hpcbench.config.schema import RunConfig
 
-HELP = "show what a training demands of a machine, beside this machine's roofs"
 DESCRIPTION = """\
 Count what a training step demands (operations, bytes, memory, input, messages), measure what
 this machine delivers (products, memory, caches, storage, links, steps, every kernel alone), and

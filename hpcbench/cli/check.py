@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hpcbench.mlperf.check_targets import Target
     from hpcbench.mlperf.verdicts import Verdict
 
-HELP = "check official logs and whole submissions against the MLPerf HPC rules"
 DESCRIPTION = """\
 Check official logs (`:::MLLOG` lines) and submissions, the suite's own or published ones.
 

@@ -48,7 +48,7 @@ def parser_of(words: Words) -> Parser:
     named = words[1] if len(words) > 1 else None
     for name in COMMANDS:
         if named is None:
-            group.add_parser(name, help=command(name).HELP, description="")
+            group.add_parser(name, help=COMMANDS[name], description="")
         elif name == named:
             parser = group.add_parser(name, description="")
             command(name).add_arguments(parser)

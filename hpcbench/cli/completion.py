@@ -6,7 +6,6 @@ import argparse
 
 from staging.errors import InputError
 
-HELP = "print the script with which a shell completes hpcbench commands"
 DESCRIPTION = """\
 Print the completion script of a shell. With it the tab key completes commands, options,
 applications, presets, sites, machines and settings, including those of other packages.

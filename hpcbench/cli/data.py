@@ -20,7 +20,6 @@ from staging.bounds import shown
 from staging.errors import InputError
 from staging.number_options import MOST_PER_NODE, add_whole
 
-HELP = "simulate, inspect, verify, split or index a dataset"
 DESCRIPTION = """\
 Simulate, inspect, verify, split or index datasets in the published on-disk formats.
 

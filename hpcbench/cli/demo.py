@@ -13,7 +13,6 @@ from hpcbench.config.schema import LARGEST_SEED
 from hpcbench.exits import DONE
 from staging.number_options import add_whole
 
-HELP = "simulate, stage, train and report both applications, in minutes"
 DESCRIPTION = """\
 Run the whole workflow at laptop size: for each application, simulate a dataset in the
 published format, stage it, train to the target, and write a report page.

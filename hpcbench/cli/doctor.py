@@ -20,7 +20,6 @@ from staging.ranks.mpi import start_early
 if TYPE_CHECKING:
     from hpcbench.measure.diagnose import Diagnosis, Row, State
 
-HELP = "say what works on this machine and what is missing"
 DESCRIPTION = """\
 Look at the machine as a run would: versions, processor and devices, the precision that
 `auto` chooses, MPI, ranks, cores, memory, where files can be written, and plug-ins.

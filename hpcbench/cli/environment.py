@@ -8,7 +8,6 @@ from functools import partial
 
 from staging.ranks.signals import Interrupted, Interrupts
 
-HELP = "copy the Python environment to the nodes' own storage"
 DESCRIPTION = """\
 Copy the Python environment that runs this command to a folder on each node's own storage.
 It is read once in the job and sent between the nodes, so that ranks that start from the

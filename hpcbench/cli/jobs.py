@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from hpcbench.batch.job_record import JobHandle
     from hpcbench.batch.scheduler import JobStatus
 
-HELP = "show the status of submitted jobs, or cancel them"
 DESCRIPTION = """\
 Show the status of the jobs of run folders, from the scheduler, else from what the run left.
 

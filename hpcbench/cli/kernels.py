@@ -14,7 +14,6 @@ from hpcbench.suggest import suggest
 from staging.errors import InputError
 from staging.number_options import add_whole
 
-HELP = "time an application's operations at their shapes, against the roofs"
 DESCRIPTION = """\
 Time every operation of a training step alone, at the shapes, types and layouts that the
 application uses: convolutions, matrix products, batch norms, pooling, reductions, copies, and

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hpcbench import __version__
-from hpcbench.cli.arguments import Parser
 from hpcbench.cli.commands import COMMANDS, command, takes_settings
 from hpcbench.exits import BAD_INPUT, Aborted
 from hpcbench.suggest import suggest
@@ -95,7 +94,7 @@ def problem_of_name(error: OSError | RuntimeError) -> str:
 def dispatch(tokens: list[str]) -> int:
     """Hand the command line to its command."""
     if not tokens or tokens[0] in ("-h", "--help", "help"):
-        print(HEADER + "\n".join(f"  {name:12} {command(name).HELP}" for name in COMMANDS) + "\n" + FOOTER, end="")
+        print(HEADER + "\n".join(f"  {name:12} {COMMANDS[name]}" for name in COMMANDS) + "\n" + FOOTER, end="")
         return 0
     if tokens[0] == "--version":
         print(f"hpcbench {__version__}")
@@ -111,6 +110,8 @@ def dispatch(tokens: list[str]) -> int:
 
 def parse(name: str, words: list[str]) -> tuple[Namespace, dict[str, str]]:
     """The parsed command line of a command, and its dotted settings. Raises ``InputError``."""
+    from hpcbench.cli.arguments import Parser
+
     module = command(name)
     parser = Parser(f"hpcbench {name}", module.DESCRIPTION)
     module.add_arguments(parser)

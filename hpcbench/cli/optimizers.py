@@ -6,7 +6,6 @@ import argparse
 import textwrap
 from typing import Any
 
-HELP = "list optimizers, their options and defaults"
 DESCRIPTION = """\
 List the optimizers with their options (`--optim.OPTION VALUE`) and the options' defaults.
 

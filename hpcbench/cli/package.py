@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from hpcbench.submission.package import Package
     from hpcbench.submission.submitted_runs import SubmittedRun
 
-HELP = "build the tree of an MLPerf HPC submission, and check it"
 DESCRIPTION = """\
 Build the tree of a submission from run folders or studies, and run the official checkers on it.
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hpcbench.config.schema import RunConfig
     from hpcbench.planning.plan import MeshPlan, Plans
 
-HELP = "show which mesh of ranks fits a machine: memory and bytes sent"
 DESCRIPTION = """\
 Count what every mesh of ranks (data x spatial) would demand of each GPU. Nothing is trained, no
 data is read, and no GPU is needed: the model runs on tensors that have shapes but no data.

@@ -8,7 +8,6 @@ from pathlib import Path
 from staging.errors import InputError
 from staging.number_options import MOST_NODES, add_real, add_whole
 
-HELP = "predict the time to solution on a machine, with its parts and interval"
 DESCRIPTION = """\
 Predict the time to solution of the published applications on a machine, size by size: its
 parts, an 80 % interval, what limits it, and what would change it. Nothing is run.

@@ -9,7 +9,6 @@ from pathlib import Path
 from staging.errors import InputError
 from staging.number_options import add_real
 
-HELP = "project the score of a submission from short runs"
 DESCRIPTION = """\
 Project the time to train that a submission would score: known epochs x the rate that your own
 runs measured at that size, plus the other time that a run takes, with an interval.

@@ -8,7 +8,6 @@ from pathlib import Path
 from hpcbench.cli.run_folders import ended_runs
 from staging.errors import InputError
 
-HELP = "write pages with plots and numbers of runs"
 DESCRIPTION = """\
 Write a page into each run folder: whether the target was reached, how fast, how good
 compared with the baselines, where the time went, and how to repeat it. A page is one HTML

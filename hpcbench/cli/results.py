@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from hpcbench.mlperf.entries import Entry
     from hpcbench.mlperf.run_record import RunRecord
 
-HELP = "read your own and published runs into one table"
 DESCRIPTION = """\
 Read run folders, official logs and whole rounds of MLPerf HPC, and make one table of runs.
 

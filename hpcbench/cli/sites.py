@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-HELP = "list the sites that `submit` knows and the machines with facts, or show one"
 DESCRIPTION = """\
 List the sites that `hpcbench submit --site` knows: scheduler, launcher, nodes.
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from staging.cli import run as run_staging
 from staging.cli import said_once
-from staging.cli_options import DESCRIPTION, HELP
+from staging.cli_options import DESCRIPTION
 from staging.cli_options import add_arguments as add_staging_arguments
 from staging.errors import InputError
 
-__all__ = ["DESCRIPTION", "HELP", "add_arguments", "run"]
+__all__ = ["DESCRIPTION", "add_arguments", "run"]
 
 FORMATS = (".png", ".svg")
 

@@ -12,7 +12,6 @@ from hpcbench.cli.arguments import Parser, Subcommand, run_subcommand
 from staging.cli import said_once
 from staging.errors import InputError
 
-HELP = "run a matrix of trainings: convergence against batch, speed against nodes"
 DESCRIPTION = """\
 A study is a matrix of trainings in one folder, with tables, plots and a page. `convergence`
 measures how many epochs a model needs as the batch grows; `strong`, `weak` and `throughput`

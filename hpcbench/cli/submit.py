@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hpcbench.batch.site import Site
     from hpcbench.config.schema import RunConfig
 
-HELP = "submit a training as a batch job, or print its script"
 DESCRIPTION = """\
 Write a job script for a site and submit it to Slurm, PBS, LSF or Flux, or run it here.
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # importing them here would make `hpcbench --help` slow
     from hpcbench.measure.job_check import Asked
     from hpcbench.results.summary import Summary
 
-HELP = "train an application until its target quality"
 DESCRIPTION = """\
 Train an application to its target and leave a run folder with logs and a report.
 

@@ -108,7 +108,7 @@ def check_convergence(
     check_has_points(application, ruleset)
     unit: Literal["epochs", "samples"] = "samples" if application == SAMPLES_AS_EPOCHS else "epochs"
     if len(epochs) < 3:
-        raise InputError(f"an olympic mean needs at least 3 runs, and there {'is' if len(epochs) == 1 else 'are'} {len(epochs)}")
+        raise InputError(f"an olympic mean needs at least 3 runs, not {len(epochs)}")
     if sum(epoch is None for epoch in epochs) > 1:
         return ConvergenceTest(False, "none", None, None, None, 1.0, unit)
     counted = sorted(math.inf if epoch is None else round(epoch, 3) for epoch in epochs)[1:-1]

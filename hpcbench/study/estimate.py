@@ -51,7 +51,8 @@ class Speed:
 
     def words(self, runs: int, at_once: int) -> str:
         """The estimate in one line."""
-        how = f"{self.epochs:.3g} {'epoch' if self.epochs == 1 else 'epochs'} of {duration(self.epoch_s)} each and {duration(self.start_s)} besides"
+        epochs = "one epoch" if self.epochs == 1 else f"{self.epochs:.3g} epochs"
+        how = f"{epochs} of {duration(self.epoch_s)} each and {duration(self.start_s)} besides"
         total = f"about {duration(self.total_s(runs, at_once))} for {counted(runs, 'run')}"
         return f"{total}, {at_once} at once: {how}, {self.source}"
 

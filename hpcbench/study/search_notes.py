@@ -22,7 +22,8 @@ def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
     if study.lr_search_seeds == 1 and not study.lr_search_widen:
         return [
             f"By search: {len(study.lr_search)} runs with a seed of its own in every row that borrows nothing, the "
-            f"same number for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by quality.",
+            f"same number for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by "
+            "quality.",
             *not_lent(rows),
         ]
     halving = (

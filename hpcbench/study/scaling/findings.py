@@ -165,8 +165,8 @@ def notes(content: Content) -> list[str]:
     length = "Each run trained to its target" if content.steps is None else f"Each run took {content.steps:,} steps"
     if content.warmup_steps:
         sentences.append(
-            f"{length}. Its warm-up, {units.counted(content.warmup_steps, 'step')} at its start, is in no figure of throughput, of a "
-            "step or of a sample."
+            f"{length}. Its warm-up, {units.counted(content.warmup_steps, 'step')} at its start, is in no figure of "
+            "throughput, of a step or of a sample."
         )
     else:
         sentences.append(f"{length}. No warm-up was left out.")

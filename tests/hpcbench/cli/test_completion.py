@@ -148,7 +148,7 @@ def test_fish_gets_names_and_what_they_are(shell: dict[str, str], tmp_path: Path
     text = "hpcbench completion fish | source\ncomplete -C 'hpcbench st'\ncomplete -C 'hpcbench submit --site perl'\n"
     done = subprocess.run(["fish", "-c", text], env=shell, cwd=tmp_path, text=True, capture_output=True, check=True)
     assert done.stdout.splitlines() == [
-        f"stage\t{command('stage').HELP}", f"study\t{command('study').HELP}", "perlmutter-gpu",
+        f"stage\t{COMMANDS['stage']}", f"study\t{COMMANDS['study']}", "perlmutter-gpu",
     ]  # fmt: skip
 
 

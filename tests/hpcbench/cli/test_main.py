@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench import __version__
 from hpcbench.cli import apps
-from hpcbench.cli.commands import COMMANDS, command
+from hpcbench.cli.commands import COMMANDS
 from hpcbench.cli.main import main
 from hpcbench.exits import Aborted
 from staging.errors import InputError
@@ -38,11 +38,24 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == [0, []]
 
 
+def test_the_list_of_commands_loads_none_of_them() -> None:
+    """That would be most of the time that the list takes."""
+    program = """
+import json, sys
+from hpcbench.cli.main import main
+main(["--help"])
+slow = ("hpcbench.cli.", "hpcbench.config.", "hpcbench.study.", "yaml", "importlib.metadata")
+print(json.dumps(sorted(name for name in sys.modules if name.startswith(slow))))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == ["hpcbench.cli.commands", "hpcbench.cli.main"]
+
+
 def test_help_names_every_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
     for name in COMMANDS:
-        assert re.search(rf"^  {name} +{re.escape(command(name).HELP)}$", text, re.MULTILINE)
+        assert re.search(rf"^  {name} +{re.escape(COMMANDS[name])}$", text, re.MULTILINE)
     assert "Exit codes: 0 done, 1 aborted, 2 bad input, 3 target not reached, 128+n ended by signal n;" in text
     assert "of a job, 4 if another job holds its run folder (a training by hand is refused with 2)." in text
     assert main(["--help"]) == 0

@@ -98,7 +98,7 @@ def test_the_finding_is_a_sentence() -> None:
     ("resnet", "3.0.0", 5, "ruleset 3.0.0 has no reference convergence points of resnet"),
     ("openfold", "2.0.0", 5, "ruleset 2.0.0 has no reference convergence points of openfold"),
     ("deepcam", "0.7.0", 5, "ruleset 0.7.0 is not one of 1.0.0, 2.0.0, 3.0.0"),
-    ("deepcam", "3.0.0", 2, "an olympic mean needs at least 3 runs, and there are 2"),
+    ("deepcam", "3.0.0", 2, "an olympic mean needs at least 3 runs, not 2"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(application: str, ruleset: str, count: int, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -84,7 +84,7 @@ def test_nothing_is_hidden(written: tuple[Path, str]) -> None:
     page, text = written[0].joinpath("scaling.html").read_text(encoding="utf-8"), " ".join(written[1].split())
     for words in (
         "8 nodes: 1 of 3 repeats failed: lost a <node>.", "8 nodes: 2 of 3 repeats left to run.", f"Energy: {WHY}.",
-        "Its first 10 steps, the warm-up, are in no figure of throughput", "One run was resumed.",
+        "Its warm-up, 10 steps at its start, is in no figure of throughput", "One run was resumed.",
         "the global batch stays", "a processor of 32 cores",
     ):  # fmt: skip
         assert words in text

@@ -12,7 +12,7 @@ from hpcbench import __version__
 from hpcbench.characterisation.model import MESSAGE, Characterisation
 from hpcbench.characterisation.new_file import write_new
 from hpcbench.characterisation.plots import figures
-from hpcbench.characterisation.roofline import Bound, bounds, product_flop, step_s
+from hpcbench.characterisation.roofline import longest, product_flop, step_s
 from hpcbench.characterisation.tables import kernel_sheet, message_sheet, roof_sheet, sheets, touches
 from hpcbench.results import units
 from hpcbench.results.report import Drawn
@@ -72,12 +72,6 @@ def host_words(characterisation: Characterisation) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in host.software.items())
     ranks = f"{units.counted(host.nodes, 'node')}, {units.counted(host.ranks, 'rank')}{threads}"
     return f"{ranks} on {host.model or host.device} ({host.device}); {versions}."
-
-
-def longest(characterisation: Characterisation) -> Bound | None:
-    """The part whose least time is the longest; ``None`` where none takes any."""
-    taken = [bound for bound in bounds(characterisation) if bound.bound_s > 0]
-    return max(taken, key=lambda bound: bound.bound_s, default=None)
 
 
 def verdict(characterisation: Characterisation) -> str:

@@ -7,7 +7,7 @@ import math
 from matplotlib.axes import Axes
 
 from hpcbench.characterisation.model import PRODUCTS, Characterisation, Kernel
-from hpcbench.characterisation.roofline import Bound, bounds, product_flop, step_s
+from hpcbench.characterisation.roofline import Bound, bounds, longest, product_flop, step_s
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure
 
@@ -59,8 +59,17 @@ def roofline(characterisation: Characterisation) -> Figure | None:
         "here. The step stands once under each slope, at its operations per byte of that part; the thin line above it "
         "is what it could gain there. The part whose line is shortest holds the step up. Pale circles are its "
         "convolutions and matrix products alone, as large as their share of the step.",
-        figure,
+        figure, finding(characterisation),
     )  # fmt: skip
+
+
+def finding(characterisation: Characterisation) -> str:
+    """Which part needs most time, beside what the step took."""
+    most, seconds = longest(characterisation), step_s(characterisation)
+    if most is None:
+        return ""
+    took = "" if seconds is None else f"; the step took {units.duration(seconds)}"
+    return f"{most.part} ({most.roof}) needs the most time, at least {units.duration(most.bound_s)}{took}"
 
 
 def products_alone(kernel: Kernel) -> bool:
@@ -149,4 +158,5 @@ def least_times(characterisation: Characterisation) -> Figure | None:
         "least_times", "How long would each part need at least?",
         "The longest bar above the last is what bounds the step; where the step is far longer than all of them, its "
         "time goes into operations that reach no roof, and into launching them.", figure,
+        finding(characterisation),
     )  # fmt: skip

@@ -172,3 +172,9 @@ def ranked(characterisation: Characterisation) -> list[Kernel | Message]:
         if message.alone_s is not None
     ]
     return [each for each, _ in sorted(lost, key=lambda item: -(item[1] or 0.0))]
+
+
+def longest(characterisation: Characterisation) -> Bound | None:
+    """The part whose least time is the longest; ``None`` where none takes any."""
+    taken = [bound for bound in bounds(characterisation) if bound.bound_s > 0]
+    return max(taken, key=lambda bound: bound.bound_s, default=None)

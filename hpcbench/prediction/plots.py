@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from hpcbench.prediction.forecast import Forecast
 from hpcbench.prediction.predictions import Predicted
-from hpcbench.prediction.tables import MINUTE_S, made, shown_parts
-from hpcbench.results import style
+from hpcbench.prediction.tables import MINUTE_S, made, minutes, shown_parts
+from hpcbench.results import style, units
 from hpcbench.results.plots import Figure
 
 COLORS = {
@@ -42,4 +45,12 @@ def parts_figure(prediction: Predicted) -> Figure:
     axes.grid(visible=False, axis="y")
     figure.legend(loc="outside upper left", ncols=len(names))
     words = "The parts of the time to solution at each size, and the interval in which eight of ten are expected."
-    return Figure(f"parts-{prediction.request.application}", "How the parts add up", words, figure)
+    return Figure(f"parts-{prediction.request.application}", "How the parts add up", words, figure, finding(forecasts))
+
+
+def finding(forecasts: Sequence[Forecast]) -> str:
+    """Which size is the fastest, and where its time goes."""
+    fastest = min(forecasts, key=lambda one: one.time.central)
+    part, seconds = max(fastest.parts.items(), key=lambda item: item[1])
+    nodes, share = units.counted(fastest.training.nodes, "node"), seconds / sum(fastest.parts.values())
+    return f"{minutes(fastest.time.central)} minutes on {nodes}, the fastest; {part} takes {units.whole_percent(share)}"

@@ -70,6 +70,12 @@ def test_alternative_texts_tell_the_finding(drawn: tuple[Recorder, Pages], name:
         assert all(not finding.endswith(".") for finding in told.values())
 
 
+def test_figures_of_predictions_and_characterisations_tell_their_finding(drawn: tuple[Recorder, Pages]) -> None:
+    findings = {figure.name: figure.finding for figure in drawn[0].figures}
+    assert all(findings[name] for name in ("roofline", "least_times", "parts-cosmoflow"))
+    assert findings["parts-cosmoflow"].startswith("8.00 minutes on 4 nodes, the fastest; ")
+
+
 def test_a_finding_is_the_heading_and_the_title_leads_the_caption() -> None:
     figure = Figure("a", "Epochs", "Dots are runs.", Canvas(), "A < B")
     found = Drawn.around(figure, "<svg></svg>")

@@ -26,7 +26,7 @@ from _multiplied_logs import PUBLISHED, multiply
 
 COMMANDS = ("results", "analyze")
 BOUNDS_S = {"at first": 15.0, "again": 2.0}
-"""Of each command on two cores."""
+"""The most seconds of each command on two cores."""
 MARK = ":::MLLOG "
 PARSE = f"""
 import json, sys

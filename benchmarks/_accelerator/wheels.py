@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 VERSION = "0+unknown"
-"""Of a checkout that is not installed, as ``hpcbench`` calls itself there."""
+"""Version of a checkout that is not installed, as ``hpcbench`` calls itself there."""
 CARRIED = (
     "PyYAML", "mlperf-logging", "deflate", "fastcrc", "psutil",
     "rich", "markdown-it-py", "mdurl", "pygments", "scipy", "pytest", "pluggy", "iniconfig", "packaging", "hypothesis",

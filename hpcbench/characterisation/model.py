@@ -48,9 +48,9 @@ class Kernel:
     kind: Kind
     direction: Direction
     precision: str
-    """Of the numbers that are multiplied or moved: ``float32``, ``bfloat16``, ..."""
+    """Type of the numbers that are multiplied or moved: ``float32``, ``bfloat16``, ..."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of the tensors that it takes, in order."""
+    """Shapes of the tensors that it takes, in order."""
     settings: str
     """What else determines its work, such as ``stride 2x2, padding 1x1``."""
     count: int = field(metadata=COUNT)
@@ -130,11 +130,11 @@ class InputData:
     train_samples: int | None = field(metadata=COUNT)
     validation_samples: int | None = field(metadata=WHOLE)
     stored_bytes: float | None = field(metadata=POSITIVE)
-    """Of a sample as it is stored, all files."""
+    """Bytes of a sample as it is stored, all files."""
     files: int | None = field(metadata=WHOLE)
     """Files of a sample; each is opened once per epoch."""
     prepared_bytes: float = field(metadata=AMOUNT)
-    """Of a sample as the model takes it."""
+    """Bytes of a sample as the model takes it."""
     reading: Reading | None = None
     """Unset where no dataset was available."""
 
@@ -150,7 +150,7 @@ class Message:
     """The slowest link that they cross; ``none`` for a single rank, which would send them if there were others."""
     count: int = field(metadata=COUNT)
     bytes: int = field(metadata=WHOLE)
-    """Of all of them."""
+    """Bytes of all of them."""
     exposed_s: float | None = field(default=None, metadata=AMOUNT)
     """Measured seconds of a step that wait for them, without waiting for slower ranks; on the slowest rank."""
     fixed: bool = True
@@ -225,7 +225,7 @@ class ProfiledOperation:
     kind: str
     """As in ``Characterisation.profile``."""
     seconds: float = field(metadata=AMOUNT)
-    """Of all its executions in a step."""
+    """Seconds of all its executions in a step."""
     calls: float = field(metadata=AMOUNT)
     """Executions in a step."""
 
@@ -255,13 +255,13 @@ class Host:
     device: str
     """Type of torch's device: ``cpu``, ``cuda``, ..."""
     model: str
-    """Of the accelerator, or of the processor where there is none."""
+    """Model name of the accelerator, or of the processor where there is none."""
     nodes: int = field(metadata=COUNT)
     ranks: int = field(metadata=COUNT)
     threads: int = field(metadata=COUNT)
-    """Of each rank."""
+    """Threads of each rank."""
     memory_bytes: int | None = field(metadata=COUNT)
-    """Of the accelerator, or of the node where there is none."""
+    """Memory of the accelerator, or of the node where there is none."""
     software: dict[str, str] = field(default_factory=dict)
     """Versions of the software that computes."""
 
@@ -276,10 +276,10 @@ class Characterisation:
     date: str
     """ISO 8601, in UTC."""
     version: str
-    """Of hpcbench."""
+    """Version of hpcbench."""
     host: Host
     precision: str
-    """Of the run: ``32-true``, ``bf16-mixed``, ..."""
+    """Precision of the run: ``32-true``, ``bf16-mixed``, ..."""
     local_batch: int = field(metadata=COUNT)
     accumulation: int = field(metadata=COUNT)
     optimizer: str

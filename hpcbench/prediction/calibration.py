@@ -122,9 +122,9 @@ class Levels:
     """
 
     device: Mapping[float, Floats]
-    """Of the device time, by local batch; empty without runs."""
+    """Corrections of the device time, by local batch; empty without runs."""
     data_staging: Floats | None
-    """Of the staging; ``None`` where no run staged."""
+    """Correction of the staging; ``None`` where no run staged."""
     kernels: KernelTime | None = None
     messages: MessageTime | None = None
 

@@ -50,7 +50,7 @@ class Factor:
     z: Floats
     """The parameters in standard deviations of their priors."""
     covariance: Floats
-    """Of ``z``."""
+    """Covariance of ``z``."""
     spread: float
     """Standard deviation of the logarithm for a site that was not in the fit."""
     sites: int

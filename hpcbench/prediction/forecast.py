@@ -60,7 +60,7 @@ class Forecast:
     parts: Mapping[str, float]
     """By the names of ``PARTS``; they add up to ``time.central``."""
     intervals: Mapping[str, Interval]
-    """Of each part."""
+    """80 % interval of each part."""
     step: Interval
     epoch: Interval
     """An epoch with its evaluation."""

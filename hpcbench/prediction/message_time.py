@@ -36,9 +36,9 @@ class Sent:
     link: Link
     count: int
     bytes: float
-    """Of all of them."""
+    """Bytes of all of them."""
     latency_s: float
-    """Of one message."""
+    """Seconds of one message before its bytes."""
     bytes_per_s: float
     """Bytes over the time that grows with them."""
     link_bytes_per_s: float

@@ -54,13 +54,13 @@ class Platform:
     nodes: int | None
     """Nodes that the machine has."""
     memory_bytes_per_s: float
-    """Of each device."""
+    """Memory bandwidth of each device."""
     peak_flop_per_s: float
-    """Of each device, in 16 bits where nothing else is asked for."""
+    """Peak of each device, in 16 bits where nothing else is asked for."""
     memory_bytes: float | None
-    """Of each device."""
+    """Memory of each device."""
     network_bytes_per_s: Fact
-    """Of a node, in each direction."""
+    """Network bandwidth of a node, in each direction."""
     link_bytes_per_s: Fact
     """Between two devices of a node, in each direction."""
     charge: float | None = None

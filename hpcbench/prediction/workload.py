@@ -29,14 +29,14 @@ class Work:
     memory_bytes: float
     """Moved to and from the memory of the accelerator for a sample."""
     footprint_bytes: float
-    """Of the accelerator's memory, for a sample of the local batch."""
+    """Accelerator memory for a sample of the local batch."""
     parameters: int
     train_samples: int
     validation_samples: int
     stored_bytes: int
-    """Of a sample as it is published."""
+    """Bytes of a sample as it is published."""
     landed_bytes: int
-    """Of a sample as arrays."""
+    """Bytes of a sample as arrays."""
     source: str
 
     @property
@@ -46,7 +46,7 @@ class Work:
 
     @property
     def dataset_bytes(self) -> int:
-        """Of both splits as they are published."""
+        """Bytes of both splits as they are published."""
         return (self.train_samples + self.validation_samples) * self.stored_bytes
 
     def landed_on_node(self, nodes: int) -> int:

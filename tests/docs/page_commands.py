@@ -23,6 +23,8 @@ NOT_RUN = {
     "tests/benchmarks/test_characterisation.py::test_the_page_has_the_tables_of_today",
     "python benchmarks/staging_sizes.py": "takes a while; "
     "tests/staging/test_staging_sizes.py::test_the_page_has_the_tables_of_the_script",
+    "python docs/studies/ordered_set.py": "a set of the reader; "
+    "tests/docs/test_ordered_set.py::test_the_training_samples_are_in_the_order_of_the_parameter",
     "python benchmarks/": "takes minutes and records its result; "
     "tests/docs/test_programs.py::test_a_program_works_at_a_small_size",
     "hpcbench demo": "with --preset smoke; tests/docs/test_first_hour.py::test_a_section_works_as_it_stands",

@@ -145,6 +145,27 @@ def check_state(
         raise InputError(f"{name}: the loaded state is also of {shown(list(rest))}, no parameter of a group; {again}")
 
 
+def check_method(
+    name: str,
+    loaded: Sequence[Mapping[str, Any]],
+    groups: Sequence[Mapping[str, Any]],
+    options: Sequence[str],
+    named: Callable[[Mapping[str, Any]], str],
+) -> None:
+    """Raise ``InputError`` if the ``options`` of a ``loaded`` group make another method than those of ``name``'s group.
+
+    What matters is whether an option is on: a largest norm may change along a training. ``named`` is the name of an
+    optimizer with given options.
+    """
+    for number, (saved, own) in enumerate(zip(loaded, groups, strict=True)):
+        if other := [key for key in options if bool(saved[key]) != bool(own[key])]:
+            has, asked = (", ".join(f"{key} {shown(group[key])}" for key in other) for group in (saved, own))
+            raise InputError(
+                f"{name}: group {number} of the loaded state is of {named(saved)} ({has}), and this optimizer is "
+                f"{named(own)} ({asked}); load the state of the same optimizer"
+            )
+
+
 def _moment_problem(value: Any, parameter: Tensor) -> str | None:
     if not isinstance(value, Tensor) or value.layout != torch.strided or torch.is_complex(value):
         return "must be a real dense tensor"

@@ -15,7 +15,7 @@ or a model is small), ``lamb_triton`` (accelerators) and ``lamb_foreach`` (the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
@@ -46,6 +46,7 @@ class LAMB(LayerwiseOptimizer):
     kernel_divides = True
     moments = ("exp_avg", "exp_avg_sq")
     counts = ("step",)
+    method = ("always_adapt", "max_grad_norm")
 
     def __init__(
         self,
@@ -66,6 +67,11 @@ class LAMB(LayerwiseOptimizer):
             "grad_averaging": grad_averaging, "always_adapt": always_adapt, "trust_bounds": trust_bounds,
             "max_grad_norm": max_grad_norm,
         })  # fmt: skip
+
+    @classmethod
+    def named(cls, options: Mapping[str, Any]) -> str:
+        """``NVLAMB`` without ``always_adapt``."""
+        return "NVLAMB" if options["always_adapt"] is False else cls.__name__
 
     def new_state(self, parameter: Tensor) -> dict[str, Any]:
         """Moments and the step count, which is on the parameter's device."""

@@ -14,7 +14,7 @@ On an accelerator where Triton works, the implementation is in ``lars_triton``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ class LARS(LayerwiseOptimizer):
     """
 
     moments = ("momentum_buffer",)
+    method = ("clip_rate",)
 
     def __init__(
         self,
@@ -52,6 +53,11 @@ class LARS(LayerwiseOptimizer):
             "trust_coefficient": trust_coefficient, "trust_bounds": trust_bounds, "clip_rate": clip_rate, "eps": eps,
             "max_grad_norm": max_grad_norm,
         })  # fmt: skip
+
+    @classmethod
+    def named(cls, options: Mapping[str, Any]) -> str:
+        """``LARC`` with ``clip_rate``."""
+        return "LARC" if options["clip_rate"] is True else cls.__name__
 
     def update(self, bucket: Bucket) -> Tensor:
         """Apply the formula at the top."""

@@ -7,7 +7,7 @@ captured in a graph. Groups may set ``adapt`` false (trust ratio 1). Each parame
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hpcbench.optim.bucket import Bucket
-from hpcbench.optim.checks import check_groups, check_options, check_parameter, check_state
+from hpcbench.optim.checks import check_groups, check_method, check_options, check_parameter, check_state
 from hpcbench.optim.clip import clip_divisor
 from hpcbench.optim.tensors import (
     HAS_TRITON,
@@ -49,9 +49,11 @@ class LayerwiseOptimizer(Optimizer):
     """Names of the state tensors of each parameter, which have its shape."""
     counts: tuple[str, ...] = ()
     """Names of the state of each parameter that counts its steps."""
+    method: tuple[str, ...] = ()
+    """Options that, on or off, make another optimizer; a state with another choice is refused."""
 
     def __init__(self, parameters: Iterable[Any], defaults: dict[str, Any]) -> None:
-        check_options(self.name, defaults)
+        check_options(self.named(defaults), defaults)
         super().__init__(parameters, {"adapt": True, **defaults})
         self._start_over()
 
@@ -71,7 +73,12 @@ class LayerwiseOptimizer(Optimizer):
     @property
     def name(self) -> str:
         """The optimizer's name in messages."""
-        return type(self).__name__
+        return self.named(self.defaults)
+
+    @classmethod
+    def named(cls, options: Mapping[str, Any]) -> str:
+        """The name in messages of an optimizer of this class with ``options``."""
+        return cls.__name__
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, as in torch. Raises ``InputError`` for bad options or parameters, and then adds nothing."""
@@ -94,7 +101,10 @@ class LayerwiseOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over a copied or loaded state, with its tensors in the memory layout of the parameters."""
         options = {**self.__dict__, **state}["defaults"]
-        check_state(self.name, state["state"], state["param_groups"], options, self.moments, self.counts)
+        name = self.named(options)
+        check_state(name, state["state"], state["param_groups"], options, self.moments, self.counts)
+        if "param_groups" in self.__dict__:  # a loaded state; a copy has no groups yet
+            check_method(name, state["param_groups"], self.param_groups, self.method, self.named)
         super().__setstate__(state)
         self._start_over()
         for parameter, values in self.state.items():

@@ -150,7 +150,8 @@ def load_optimizer_state(optimizer: Any, state: dict[str, Any]) -> None:
     So a run without a captured step may continue with one, and the other way round. Raises ``InputError`` for a state
     of other groups and, where the optimizer has trust ratios, of another optimizer.
     """
-    check_groups(type(optimizer).__name__, state, optimizer.param_groups)
+    name = optimizer.name if isinstance(optimizer, LayerwiseOptimizer) else type(optimizer).__name__
+    check_groups(name, state, optimizer.param_groups)
     groups = []
     for saved, current in zip(state["param_groups"], optimizer.param_groups, strict=True):
         kept = {key: current[key] for key in IMPLEMENTATION if key in current}

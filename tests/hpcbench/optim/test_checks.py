@@ -87,10 +87,10 @@ def test_options_out_of_range_are_refused_wherever_they_are_given(name: str) -> 
         ("lars", {"momentum": 1.0}, "LARS: momentum (1.0) must be a number of at least 0 and below 1"),
         ("lamb", {"betas": (0.9, NAN)}, "LAMB: betas ([0.9, nan]) must be two numbers of at least 0 and below 1"),
         ("lamb", {"eps": NAN}, "LAMB: eps (nan) must be a finite number of at least 0"),
-        ("larc", {"lr": INFINITE}, "LARS: lr (inf) must be a finite number of at least 0"),
+        ("larc", {"lr": INFINITE}, "LARC: lr (inf) must be a finite number of at least 0"),
         (
             "nvlamb", {"trust_bounds": (2.0, 1.0)},
-            "LAMB: trust_bounds ([2.0, 1.0]) must be a finite number of at least 0 and one that is not smaller",
+            "NVLAMB: trust_bounds ([2.0, 1.0]) must be a finite number of at least 0 and one that is not smaller",
         ),
         ("lars", {"nesterov": "no"}, "LARS: nesterov (no) must be true or false"),
     ],
@@ -136,7 +136,7 @@ GAPS: dict[str, Callable[[], Tensor]] = {
 def test_parameters_with_gaps_or_overlaps_are_refused(name: str, kind: str) -> None:
     view = nn.Parameter(GAPS[kind]())
     expected = (
-        f"{type(build(name, [weight()])).__name__} takes parameters whose elements fill their memory, not a view of "
+        f"{name.upper()} takes parameters whose elements fill their memory, not a view of "
         f"shape {tuple(view.shape)} and strides {view.stride()}; pass its contiguous()"
     )
     assert message(lambda: build(name, [weight(), view])) == expected
@@ -226,11 +226,14 @@ def refused(name: str, state: dict[str, Any]) -> str:
 @pytest.mark.parametrize("other", sorted(OPTIMIZERS))
 def test_the_state_of_another_optimizer_is_refused(name: str, other: str) -> None:
     state = trained(other)[0].state_dict()
-    kind = "LARS" if name in ("lars", "larc") else "LAMB"
-    if builder_of(OPTIMIZERS[name]) is builder_of(OPTIMIZERS[other]):
+    kind = name.upper()
+    if name == other:
         trained(name)[0].load_state_dict(state)
         return
     found = refused(name, state)
+    if builder_of(OPTIMIZERS[name]) is builder_of(OPTIMIZERS[other]):
+        assert found.startswith(f"{kind}: group 0 of the loaded state is of {other.upper()} (")
+        return
     assert found.startswith(f"{kind}: group 0 of the loaded state lacks ")
     assert found.endswith(f"; load the state of a {kind} over the same parameters")
 
@@ -297,7 +300,7 @@ def test_a_damaged_state_is_refused(name: str, kind: str) -> None:
 def test_a_count_of_steps_that_is_none_is_refused(name: str, step: Any) -> None:
     state = copy.deepcopy(trained(name)[0].state_dict())
     state["state"][2]["step"] = step
-    expected = "LAMB: the loaded state of parameter 2 of group 0: step ("
+    expected = f"{name.upper()}: the loaded state of parameter 2 of group 0: step ("
     assert refused(name, state).startswith(expected)
 
 

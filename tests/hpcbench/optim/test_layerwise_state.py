@@ -8,6 +8,7 @@ import io
 import multiprocessing
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from hpcbench.optim import lamb
 from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.lamb import LAMB
 from hpcbench.optim.lars import LARS
-from hpcbench.optim.registry import create_optimizer, set_learning_rate
+from hpcbench.optim.registry import create_optimizer, load_optimizer_state, set_learning_rate
+from staging.errors import InputError
 from tests.hpcbench.optim.test_layerwise import BOTH, LAYERWISE, parameters, run, tensors
 
 
@@ -43,18 +45,51 @@ def test_state_goes_through_a_file_bit_for_bit(name: str, dtype: torch.dtype) ->
     assert all(weight.dtype == dtype and weight.isfinite().all() for weight in weights)
 
 
+LARS_CLIPS, LARS_DOES_NOT = "LARC (clip_rate true)", "LARS (clip_rate false)"
+NV_LAMB, PLAIN_LAMB = "NVLAMB (always_adapt false, max_grad_norm 1.0)", "LAMB (always_adapt true, max_grad_norm 0.0)"
+
+
 @pytest.mark.parametrize(
-    ("saved", "other", "option"), [("larc", "lars", "trust_coefficient"), ("nvlamb", "lamb", "always_adapt")]
-)
-def test_a_variant_takes_the_others_state_and_then_its_options(saved: str, other: str, option: str) -> None:
+    ("saved", "other", "has", "asked"),
+    [
+        ({"name": "larc"}, {"name": "lars"}, LARS_CLIPS, LARS_DOES_NOT),
+        ({"name": "lars"}, {"name": "larc"}, LARS_DOES_NOT, LARS_CLIPS),
+        ({"name": "nvlamb"}, {"name": "lamb"}, NV_LAMB, PLAIN_LAMB),
+        ({"name": "lamb"}, {"name": "nvlamb"}, PLAIN_LAMB, NV_LAMB),
+        (
+            {"name": "nvlamb", "always_adapt": True}, {"name": "lamb"},
+            "LAMB (max_grad_norm 1.0)", "LAMB (max_grad_norm 0.0)",
+        ),
+    ],
+)  # fmt: skip
+def test_the_state_of_a_variant_is_refused(saved: Any, other: Any, has: str, asked: str) -> None:
     weights = parameters(tensors())
-    optimizers = [create_optimizer(OptimConfig(name=name, lr=0.05), [{"params": weights}], "cpu")
-                  for name in (saved, other)]  # fmt: skip
-    values = [optimizer.param_groups[0][option] for optimizer in optimizers]
-    assert values[0] != values[1]
+    optimizers = [create_optimizer(OptimConfig(lr=0.05, **options), [{"params": weights}], "cpu")
+                  for options in (saved, other)]  # fmt: skip
     run(optimizers[0], weights)
-    optimizers[1].load_state_dict(optimizers[0].state_dict())
-    assert optimizers[1].param_groups[0][option] == values[0]
+    before = dict(optimizers[1].param_groups[0])
+    expected = (
+        f"{asked.partition(' ')[0]}: group 0 of the loaded state is of {has}, and this optimizer is {asked}; "
+        "load the state of the same optimizer"
+    )
+    for load in (optimizers[1].load_state_dict, partial(load_optimizer_state, optimizers[1])):
+        with pytest.raises(InputError) as caught:
+            load(optimizers[0].state_dict())
+        assert str(caught.value) == expected
+    assert optimizers[1].param_groups[0] == before
+    assert not optimizers[1].state
+
+
+@pytest.mark.parametrize("name", LAYERWISE)
+def test_a_state_whose_options_changed_along_the_training_is_taken_with_them(name: str) -> None:
+    weights = parameters(tensors())
+    config = OptimConfig(name=name, lr=0.05, max_grad_norm=1.0)
+    optimizer, again = (create_optimizer(config, [{"params": weights}], "cpu") for _ in range(2))
+    changed = {"lr": 0.01, "weight_decay": 0.1, "trust_bounds": (0.0, 10.0), "max_grad_norm": 2.0, "nesterov": True}
+    changed = {key: value for key, value in changed.items() if key in optimizer.param_groups[0]}
+    optimizer.param_groups[0].update(changed)
+    again.load_state_dict(optimizer.state_dict())
+    assert {key: again.param_groups[0][key] for key in changed} == changed
 
 
 def through_torch_save(optimizer: torch.optim.Optimizer) -> Any:

@@ -9,11 +9,17 @@ the preset's rate has descended. With fewer samples than the preset has, more ep
 more samples, the epochs stay. Baselines are fitted to the same samples. Runs that exist below --out are reused. Writes
 results/learning_curve_APP_PRESET.json, the table in the application's README, and, for several numbers of samples,
 docs/pictures/APP-learning-curve.png. A variant of the preset only has a result file, APP_PRESET-VARIANT.
+
+    python benchmarks/learning_curve.py deepcam --refit-baselines
+
+trains nothing: it fits the baselines of the record again, to the same samples, and writes record, table and picture
+with the network's figures as they are. ``baseline_commit`` of the record says which code fitted them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -22,7 +28,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from _common import ROOT, write_results
+from _baselines import fitted
+from _common import RESULTS, ROOT, commit, write_results
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -45,18 +52,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("app", choices=sorted(SHOWN))
     parser.add_argument("--preset", default="laptop")
-    parser.add_argument("--samples", type=int, nargs="+", required=True)
+    parser.add_argument("--samples", type=int, nargs="+", help="required, except to refit baselines")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--jobs", type=int, default=2, help="runs at once")
     parser.add_argument("--threads", type=int, default=1, help="threads of a run")
     parser.add_argument("--variant", default="", help="name of what --set changes")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of the variant")
     parser.add_argument("--out", type=Path, default=Path("runs/learning-curve"))
+    parser.add_argument("--refit-baselines", action="store_true", help="fit the baselines of the record again only")
     args = parser.parse_args()
     application = find_application(args.app)
-    data = args.out / "data" / f"{args.app}-{args.preset}"
-    most = ["--simulate.train_samples", str(max(args.samples))]
-    hpcbench("data", "simulate", args.app, "--preset", args.preset, *most, "--out", str(data))
+    if args.refit_baselines:
+        if args.samples or args.variant or args.set:
+            parser.error("--refit-baselines takes the samples of the preset's record; leave out --samples and variants")
+        show(application, args.preset, refit(application, args.preset, args.out))
+        return
+    if not args.samples:
+        parser.error("--samples is required, except with --refit-baselines")
+    data = simulated(application, args.preset, args.out, max(args.samples))
     pairs = [(samples, seed) for samples in sorted(args.samples, reverse=True) for seed in args.seeds]
     with ThreadPoolExecutor(args.jobs) as pool:
         summaries = list(pool.map(lambda pair: run(args, application, data, *pair), pairs))
@@ -66,12 +79,42 @@ def main() -> None:
     write_results(f"learning_curve_{args.app}_{name}", record)
     if args.variant:
         return
-    baseline, metrics = SHOWN[args.app]
+    show(application, args.preset, points)
+
+
+def simulated(application: Application, preset: str, out: Path, samples: int) -> Path:
+    """The preset's dataset with so many training samples below ``out``; samples that it has are kept."""
+    data = out / "data" / f"{application.name}-{preset}"
+    most = ["--simulate.train_samples", str(samples)]
+    hpcbench("data", "simulate", application.name, "--preset", preset, *most, "--out", str(data))
+    return data
+
+
+def refit(application: Application, preset: str, out: Path) -> list[dict[str, Any]]:
+    """Fit the baselines of the preset's record again, and write it; returns its points."""
+    path = RESULTS / f"learning_curve_{application.name}_{preset}.json"
+    if not path.exists():
+        raise SystemExit(f"{path} is missing; make the runs first, without --refit-baselines")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    points: list[dict[str, Any]] = record["results"]["points"]
+    baseline, metrics = SHOWN[application.name]
+    data = simulated(application, preset, out, max(point["samples"] for point in points))
+    for point in points:
+        scores = fitted(application, preset, data, point["samples"])[baseline]
+        point["baseline"] = {name: round(scores[name], 5) for name in metrics}
+    record["results"]["baseline_commit"] = commit()
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return points
+
+
+def show(application: Application, preset: str, points: Sequence[Mapping[str, Any]]) -> None:
+    """Write the picture, for several numbers of samples, and the table of the README."""
+    baseline, metrics = SHOWN[application.name]
     if len(points) > 1:
-        labels = application.module("plots").LABELS
-        figure = drawn(points, baseline, metrics, summaries[0].better, labels)
-        style.save(figure, ROOT / "docs" / "pictures" / f"{args.app}-learning-curve.png")
-    update_readme(application, args.preset, table(points, baseline, metrics))
+        task = application.module("task").build_task(resolve(application, preset))
+        figure = drawn(points, baseline, metrics, task.better, application.module("plots").LABELS)
+        style.save(figure, ROOT / "docs" / "pictures" / f"{application.name}-learning-curve.png")
+    update_readme(application, preset, table(points, baseline, metrics))
 
 
 def run(args: argparse.Namespace, application: Application, data: Path, samples: int, seed: int) -> Summary:

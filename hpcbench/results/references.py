@@ -4,7 +4,8 @@ A file ``references/<preset>.json`` of an application holds ``{name: point}``. T
 files ``rcps_*.json`` of the ``mlperf_logging`` package (``Benchmark``, ``BS``, ``Epochs to converge``,
 ``Hyperparams``), and ours: ``Hardware``, ``Seconds`` and ``Seeds`` (a list each of the last two, one entry per run),
 ``Target``, ``Quality`` ({metric: one value per run}), ``Better`` (``lower`` or ``higher``, for these metrics),
-``Baselines`` ({baseline: {metric: value}}), ``Commit`` and ``Command``.
+``Baselines`` ({baseline: {metric: value}}), ``Commit`` and ``Command``, and ``Baseline commit`` where later code fitted
+the baselines again.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from hpcbench.parallel.spatial.resize import SplitUpsample
 EXCHANGING = (Gather, GroupBatchNorm, SplitConvolution, SplitGlobalMean, SplitPool, SplitUpsample)
 """Layers that wait for other ranks."""
 MOST_VARIANTS = 64
-"""Compiled variants of a function between two exchanges; blocks of different shapes share one. Torch gives up after 8."""
+"""Compiled variants of a function between two exchanges; blocks of different shapes share one. Torch stops at 8."""
 
 
 def compiled(model: nn.Module) -> Any:

@@ -156,14 +156,15 @@ def grow(old: Study, new: Study, folder: Path) -> Study:
         )
     both: dict[str, Any] = {name: union(getattr(old, name), getattr(new, name)) for name in GROWS}
     both["batch_sizes"], both["lr_search"] = tuple(sorted(both["batch_sizes"])), tuple(sorted(both["lr_search"]))
-    if both["lr_search"] != old.lr_search:
-        check_multiples(both["lr_search"])
     searching = [study for study in (old, new) if len(study.lr_search) > 1] or [new]
+    widenings = max(study.lr_search_widen for study in searching)
+    if both["lr_search"] != old.lr_search or widenings != old.lr_search_widen:
+        check_multiples(both["lr_search"], widenings)
     return replace(
         new,
         **both,
         lr_search_seeds=max(study.lr_search_seeds for study in searching),
-        lr_search_widen=max(study.lr_search_widen for study in searching),
+        lr_search_widen=widenings,
         own_seeds=old.own_seeds,
         only=restrictions(old, new),
         nodes=old.nodes if shards(old) else new.nodes,

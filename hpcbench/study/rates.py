@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -9,6 +11,7 @@ from typing import Literal, get_args
 
 from hpcbench.config.schema import OptimConfig
 from hpcbench.optim.lr_scaling import peak_learning_rate
+from hpcbench.study.lr_search import Grid
 from hpcbench.suggest import suggest
 from staging.errors import InputError
 
@@ -92,13 +95,27 @@ def parse_search(text: str) -> tuple[float, ...]:
     return multipliers
 
 
-def check_multiples(multipliers: Sequence[float]) -> None:
-    """Raise ``InputError`` for sorted multiples that are too close to have distinct names."""
+def check_multiples(multipliers: Sequence[float], widenings: int = 0) -> None:
+    """Raise ``InputError`` for sorted multiples that are too close to have distinct names, or whose window may leave the numbers."""
     for low, high in pairwise(multipliers):
         if high < low * LEAST_RATIO:
             raise InputError(
                 f"--lr-search: {low!r} and {high!r} are less than {LEAST_RATIO - 1:.0%} apart; leave one of them out"
             )
+    if len(multipliers) > 1 and not _has_ladder(Grid(tuple(multipliers), widenings)):
+        raise InputError(
+            f"--lr-search: with --lr-search-widen {widenings}, the search from {multipliers[0]:g} to "
+            f"{multipliers[-1]:g} may come to multiples that are not above 0 and at most {sys.float_info.max:.1e}; give "
+            "multiples that are closer together, or lower --lr-search-widen"
+        )
+
+
+def _has_ladder(grid: Grid) -> bool:
+    """Whether all multiples that a search could come to are finite numbers above 0."""
+    try:
+        return all(0 < multiplier < math.inf for multiplier in grid.ladder)
+    except OverflowError:
+        return False
 
 
 def positive(option: str, text: str) -> float:

@@ -21,7 +21,7 @@ from hpcbench.study.definition import MOST_WIDENINGS, SEARCH_SEEDS, Borrow, Plac
 from hpcbench.study.packing import packed_job, packing_of
 from hpcbench.study.plan import PlannedRun, geometry, points, possible_multipliers, study_run
 from hpcbench.study.preset_values import preset_values, study_config
-from hpcbench.study.rates import Rate, parse_rates, parse_rules, parse_search, positive_int
+from hpcbench.study.rates import Rate, check_multiples, parse_rates, parse_rules, parse_search, positive_int
 from hpcbench.suggest import suggest
 from staging.errors import InputError
 
@@ -86,6 +86,7 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
     borrow = parse_borrow(request.borrow, batches, application)
     lr_search = parse_search(request.lr_search)
     seeds, widen = search_effort(request, lr_search, before)
+    check_multiples(lr_search, widen)
     study = Study(
         application=application.name,
         preset=request.preset,

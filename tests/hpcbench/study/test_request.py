@@ -53,6 +53,9 @@ def test_a_study_of_an_older_version_goes_on_with_its_search_unless_the_command_
     assert (found.lr_search_seeds, found.lr_search_widen) == (1, 1)
     less = define(COSMOFLOW, replace(same, lr_search_widen=0), study.settings, found)
     assert grow(found, less, Path("s")).lr_search_widen == 1, "a study grows, as with fewer seeds"
+    far = replace(found, lr_search=(1.0, 1e200), lr_search_widen=0)
+    with pytest.raises(InputError, match=r"with --lr-search-widen 1, the search from 0.5 to 1e\+200 may come to"):
+        grow(far, found, Path("s"))
     without = Study.from_dict(json.loads(json.dumps(old | {"lr_search": [1.0]})), Path("study.json"))
     found = grow(without, define(COSMOFLOW, same, study.settings, without), Path("s"))
     assert (found.lr_search_seeds, found.lr_search_widen) == (2, 2), "its search is a new one"
@@ -117,6 +120,9 @@ def test_a_borrowed_preset_comes_with_all_its_optimizer_and_schedule() -> None:
         ({"lr_search_seeds": 3}, {}, r"--lr-search-seeds \(3\) is for a search; give --lr-search two multiples"),
         ({"lr_search_widen": 0}, {}, r"--lr-search-widen \(0\) is for a search; give --lr-search two multiples"),
         ({"lr_search": "1,1.001"}, {}, "--lr-search: 1.0 and 1.001 are less than 1% apart; leave one of them out"),
+        ({"lr_search": "1,1e200"}, {}, r"with --lr-search-widen 2, the search from 1 to 1e\+200 may come to multiples that"),
+        ({"lr_search": "1e-200,1"}, {}, r"are not above 0 and at most 1.8e\+308; give multiples that are closer together"),
+        ({"lr_search": "1e-200,1e200", "lr_search_widen": 1}, {}, "closer together, or lower --lr-search-widen"),
         ({"lr_search": "0.5,1", "lr": "sgd=0.4@8", "lr_rule": "none"},
          {"schedule.warmup": "2", "schedule.warmup_start_lr": "0.15"},
          r"schedule.warmup_start_lr \(0.15\) must be at most the peak, optim.lr \(0.05\); the search may come to 0.125 "

@@ -96,7 +96,7 @@ def parse_search(text: str) -> tuple[float, ...]:
 
 
 def check_multiples(multipliers: Sequence[float], widenings: int = 0) -> None:
-    """Raise ``InputError`` for sorted multiples that are too close to have distinct names, or whose window may leave the numbers."""
+    """Raise ``InputError`` for sorted multiples that are too close for distinct names, or that widen beyond numbers."""
     for low, high in pairwise(multipliers):
         if high < low * LEAST_RATIO:
             raise InputError(
@@ -105,8 +105,8 @@ def check_multiples(multipliers: Sequence[float], widenings: int = 0) -> None:
     if len(multipliers) > 1 and not _has_ladder(Grid(tuple(multipliers), widenings)):
         raise InputError(
             f"--lr-search: with --lr-search-widen {widenings}, the search from {multipliers[0]:g} to "
-            f"{multipliers[-1]:g} may come to multiples that are not above 0 and at most {sys.float_info.max:.1e}; give "
-            "multiples that are closer together, or lower --lr-search-widen"
+            f"{multipliers[-1]:g} may come to multiples that are not above 0 and at most {sys.float_info.max:.1e}; "
+            "give multiples that are closer together, or lower --lr-search-widen"
         )
 
 

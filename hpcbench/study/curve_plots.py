@@ -96,9 +96,11 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
     handles = [Line2D([], [], color=style.INK, alpha=shade[batch], marker="o", markersize=4, label=f"batch {batch:,}")
                for batch in batches]  # fmt: skip
     figure.legend(handles=handles, loc="outside upper left", ncols=6)
+    failed = any(state.status == "failed" for row in searched for _, state in row.search)
     caption = (
         "One dot for each run that reached the target, darker for larger batches, dashed for further seeds. Crosses at "
-        "the top missed the target or diverged. Rings mark the chosen multiples."
+        f"the top missed the target{', diverged or failed' if failed else ' or diverged'}. Rings mark the chosen "
+        "multiples."
     )
     return Figure("search", "The search for a learning rate", caption, figure, search_finding(searched))
 

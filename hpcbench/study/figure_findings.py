@@ -172,22 +172,24 @@ def quality_finding(rows: Sequence[Row], curves: Mapping[str, Run]) -> str:
 
 
 def search_finding(rows: Sequence[Row]) -> str:
-    """How many searches are done, then of which every run diverged, then which chosen rates are at an edge."""
+    """How many searches are done, then which wait for failed runs, which diverged, and whose rates are at an edge."""
     searched = [row for row in rows if row.search]
-    done = [row for row in searched if row.choice.failed or row.choice.multiplier is not None]
+    done = [row for row in searched if row.choice.failed or row.choice.blocked or row.choice.multiplier is not None]
     if len(done) < len(searched):
         return f"{len(done)} of {len(searched)} searches are done"
     for chosen, one, several in (
-        ([row for row in done if row.choice.failed], "Every run of the search of", "Every run of the searches of"),
-        ([row for row in done if row.at_edge and not row.choice.failed], "The chosen rate of", "The chosen rates of"),
-    ):
+        ([row for row in done if row.choice.blocked],
+         "No rate is chosen for {}: runs of its search failed", "No rates are chosen for {}: runs of searches failed"),
+        ([row for row in done if row.choice.failed],
+         "Every run of the search of {} diverged", "Every run of the searches of {} diverged"),
+        ([row for row in done if row.at_edge and not row.choice.failed],
+         "The chosen rate of {} is at an edge of what was tried",
+         "The chosen rates of {} are at an edge of what was tried"),
+    ):  # fmt: skip
         parts = [f"{label} at {batch_words([row.point.batch for row in members])}"
                  for label, members in series(chosen).items()]  # fmt: skip
         if parts:
-            start = one if len(chosen) == 1 else several
-            end = "diverged" if chosen[0].choice.failed else "is at an edge of what was tried"
-            end = end.replace("is at an edge", "are at an edge") if len(chosen) > 1 else end
-            return f"{start} {named(parts)} {end}"
+            return (one if len(chosen) == 1 else several).format(named(parts))
     return "Every chosen rate lies between others that were tried"
 
 

@@ -62,11 +62,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Choice:
-    """The multiplier chosen for a row; ``None`` during the search, or if no run says anything (``failed``)."""
+    """The multiplier chosen for a row; ``None`` during the search, or where there is none."""
 
     multiplier: float | None
     failed: bool = False
-    """No rate was of use. Where runs diverged, the multiplier is the smallest of theirs: the row shows that, too."""
+    """No rate was of use. Where all runs diverged, the multiplier is the smallest: the row shows that, too."""
+    blocked: bool = False
+    """All runs diverged or failed, and some failed: they say nothing of rates, so the row waits for a retry."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class RowSearch:
     @property
     def is_complete(self) -> bool:
         """Whether the trials have ended."""
-        return self.choice.multiplier is not None or self.choice.failed
+        return self.choice.multiplier is not None or self.choice.failed or self.choice.blocked
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def search(grid: Grid, looks: Mapping[Row, Look]) -> Search[Row]:
                 trials[row].update(dict.fromkeys(row_search.trials))
             if is_last or not all(row_search.is_complete for row_search in row_searches.values()):
                 return Search(window, joined(row_searches, trials, looks, is_last), widened, is_last)
-            below, above = sides(window, row_searches, looks)
+            below, above = sides(window, row_searches)
             if below or above:
                 low, high = low - below, high + above
                 break
@@ -145,8 +147,8 @@ def within(window: Sequence[float], seeds: int, all_seeds: int, look: Look) -> R
             return RowSearch(tuple(trials), Choice(None), sum(sizes[number + 1 :]))
         best = ranked(compared, number + 1, look)
         if not best:
-            diverged = [trial.multiplier for trial in rung if look(trial).status == "diverged"]
-            return RowSearch(tuple(trials), Choice(min(diverged, default=None), failed=True))
+            blocked = any(look(trial).status == "failed" for trial in rung)
+            return RowSearch(tuple(trials), Choice(None, blocked=True) if blocked else Choice(min(window), failed=True))
         compared = best[: half(len(compared))]
         if len(compared) < LEAST_COMPARED:
             break
@@ -204,20 +206,15 @@ def quality(state: RunStatus) -> float:
     return summary.best if summary.better == "lower" else -summary.best
 
 
-def sides(
-    window: Sequence[float], row_searches: Mapping[Row, RowSearch], looks: Mapping[Row, Look]
-) -> tuple[bool, bool]:
+def sides(window: Sequence[float], row_searches: Mapping[Row, RowSearch]) -> tuple[bool, bool]:
     """Whether a better rate may lie below the window, or above it, for one of the rows.
 
     If the largest multiple diverged, the best one is not at the upper edge. If all diverged, lower ones may not.
     """
     below = above = False
-    for row, row_search in row_searches.items():
-        if row_search.choice.failed:
-            below |= all(looks[row](Trial(multiplier, 0)).status == "diverged" for multiplier in window)
-        else:
-            below |= row_search.choice.multiplier == window[0]
-            above |= row_search.choice.multiplier == window[-1]
+    for choice in (row_search.choice for row_search in row_searches.values()):
+        below |= choice.multiplier == window[0]  # also where all diverged
+        above |= choice.multiplier == window[-1] and not choice.failed
     return below, above
 
 

@@ -129,8 +129,9 @@ def row_search(study: Study, point: Point, searches_by_optimizer: Mapping[str, S
     lender_search = searches_by_optimizer[point.optimizer].rows[lender(point)]
     if searches(study, point):
         return lender_search
-    nothing_to_borrow = lender_search.is_complete and (lender_search.choice.failed or not lender_search.reached)
-    return RowSearch((), Choice(None, failed=True) if nothing_to_borrow else lender_search.choice)
+    lent = lender_search.choice
+    nothing_to_borrow = lent.failed or (lent.multiplier is not None and not lender_search.reached)
+    return RowSearch((), Choice(None, failed=True) if nothing_to_borrow else lent)
 
 
 def choice(study: Study, point: Point, statuses: Statuses) -> Choice:
@@ -197,7 +198,7 @@ def left(study: Study, statuses: Statuses) -> list[tuple[Point, int]]:
             study, point, point_search.choice
         )
         count = sum(not status_of(run, statuses).final for run in runs)
-        to_be_chosen = point_search.choice.multiplier is None and not point_search.choice.failed
+        to_be_chosen = not point_search.is_complete
         rows.append((point, count + point_search.later + (study.seeds if to_be_chosen else 0)))
     return rows
 

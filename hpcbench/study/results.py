@@ -230,6 +230,8 @@ def fixed_settings(study: Study) -> RunConfig:
 
 def rate_words(study: Study, point: Point, chosen: Choice) -> str:
     """How the rate of a row was chosen."""
+    if chosen.blocked:
+        return "runs failed"
     if chosen.failed:
         return "no rate" if point.source else "all diverged"
     if chosen.multiplier is None:

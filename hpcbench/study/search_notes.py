@@ -25,6 +25,7 @@ def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
             f"same number for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by "
             "quality.",
             *not_lent(rows),
+            *blocked(rows),
         ]
     halving = (
         f" The better half gets a further seed, up to {study.lr_search_seeds} (successive halving)."
@@ -41,7 +42,7 @@ def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
         f"By search: every row that borrows nothing tries {tried} x the rule's rate with a seed that is none of the "
         f"study's.{halving}{widening} The best by mean epochs to target, a miss counting worst, then by quality."
     )
-    return [method, f"Runs that chose rates: {'; '.join(effort(study, rows))}.", *not_lent(rows)]
+    return [method, f"Runs that chose rates: {'; '.join(effort(study, rows))}.", *not_lent(rows), *blocked(rows)]
 
 
 def not_lent(rows: Sequence[Row]) -> list[str]:
@@ -50,6 +51,16 @@ def not_lent(rows: Sequence[Row]) -> list[str]:
     if not labels:
         return []
     return [f"Not run, since no rate reached the target where it would be borrowed: {', '.join(labels)}."]
+
+
+def blocked(rows: Sequence[Row]) -> list[str]:
+    """Which rows have no rate until runs of a search that failed are made again."""
+    where = ", ".join(f"{row.label} at {row.point.batch:,}" for row in rows if row.choice.blocked)
+    if not where:
+        return []
+    return [
+        f"No rate before a retry, since runs of the search failed and no other reached or missed the target: {where}."
+    ]
 
 
 def effort(study: Study, rows: Sequence[Row]) -> list[str]:

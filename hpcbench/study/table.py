@@ -71,10 +71,8 @@ def results_table(rows: Sequence[Row]) -> str:
 
 def reached_words(row: Row) -> str:
     """How many of the runs that are done reached the target, and how many are left: ``3 of 3``, ``1 of 2 +1``."""
-    if row.nothing_to_borrow:
+    if row.nothing_to_borrow or row.choice.blocked:
         return "not run"
-    if row.choice.failed and not row.runs:
-        return "none in search"
     waiting = row.left
     repeats = "=" if row.copies else ""
     return f"{len(row.epochs)} of {len(row.distinct) - waiting}{repeats}" + (f" +{waiting}" if waiting else "")

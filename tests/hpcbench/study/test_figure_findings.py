@@ -140,7 +140,14 @@ def test_rates_at_the_edge_of_a_search_are_named(tmp_path: Path, edges: tuple[in
     chosen = [replace(row, search=row.runs, choice=Choice(1.0), at_edge=row.point.batch in edges)
               for row in rows_of(place, study) if row.point.optimizer == "sgd"]  # fmt: skip
     assert search_finding(chosen) == said
-    diverged = [replace(chosen[0], choice=Choice(None, failed=True)), *chosen[1:]]
+    blocked = [replace(row, choice=Choice(None, blocked=True)) for row in chosen]
+    assert search_finding([blocked[0], *chosen[1:]]) == (
+        "No rate is chosen for sgd at batch 8: runs of its search failed"
+    )
+    assert search_finding([*blocked[:2], *chosen[2:]]) == (
+        "No rates are chosen for sgd at batches 8 and 32: runs of searches failed"
+    )
+    diverged = [replace(chosen[0], choice=Choice(1.0, failed=True)), *chosen[1:]]
     assert search_finding(diverged) == "Every run of the search of sgd at batch 8 diverged"
     assert search_finding([replace(chosen[0], choice=Choice(None)), *chosen[1:]]) == "2 of 3 searches are done"
 

@@ -130,7 +130,19 @@ def test_where_all_rates_diverge_lower_ones_are_tried() -> None:
             return ends[trial.multiplier]
 
         found, _ = finish(GRID, {"a": crash})
-        assert (found.window, found.rows["a"].choice.failed) == ((0.5, 1, 2), True), "a crash says nothing of rates"
+        assert found.window == (0.5, 1, 2), "a crash says nothing of rates"
+        assert found.rows["a"].choice == Choice(None, blocked=True)
+
+
+def test_a_run_that_failed_blocks_its_row_where_all_others_diverged_and_no_other_row() -> None:
+    def crash(trial: Trial) -> RunStatus:
+        return RunStatus("failed" if trial.multiplier == 2 else "diverged")
+
+    found, rounds = finish(GRID, {"a": crash, "b": valley(1.0)})
+    assert rounds == [first(0.5, 1, 2), second(0.5, 1)]
+    assert [found.rows[row].choice for row in "ab"] == [Choice(None, blocked=True), Choice(1.0)]
+    found, _ = finish(GRID, {"a": valley(1, highest=0), "b": valley(1.0)})
+    assert found.window == (0.125, 0.25, 0.5, 1, 2), "made again, it diverges, too, so lower multiples are tried"
 
 
 def test_a_further_seed_may_move_the_best_to_an_edge_which_widens_then() -> None:
@@ -187,7 +199,7 @@ def outcomes(draw: st.DrawFn) -> Callable[[str], RunStatus]:
     def outcome(name: str) -> RunStatus:
         chance = Random(f"{salt} {name}")
         if chance.random() < 0.1:
-            return RunStatus("failed") if crashes else ended(math.inf)
+            return RunStatus("failed") if crashes and chance.random() < 0.7 else ended(math.inf)
         if chance.random() < 0.2:
             return ended(math.nan, chance.random())
         epochs = 20 + slope * 4 * math.log2(multiplier_of(name)) + chance.randrange(3)

@@ -26,7 +26,7 @@ from hpcbench.study.plan import (
     rate,
     study_run,
 )
-from hpcbench.study.run_status import RunStatus
+from hpcbench.study.run_status import RunStatus, Status
 from staging.errors import InputError
 
 
@@ -124,12 +124,14 @@ def test_a_run_that_reached_the_target_is_better_than_one_of_better_quality_that
     assert choice(searching, Point(8, "sgd"), statuses) == Choice(1.0)
 
 
-def test_where_every_rate_fails_no_seed_is_run(study: Study) -> None:
-    searching = replace(study, lr_search=(1.0, 2.0))
-    statuses = {f"b8-sgd-x{m}-search": RunStatus("failed") for m in (1, 2)}
-    assert choice(searching, Point(8, "sgd"), statuses) == Choice(None, failed=True)
-    assert dict(left(searching, statuses))[Point(8, "sgd")] == 0
-    assert not [run for run in all_runs(searching, statuses) if run.point == Point(8, "sgd") and run.seed]
+@pytest.mark.parametrize("other", ["failed", "diverged"])
+def test_where_a_run_of_the_search_failed_and_none_is_of_use_no_seed_is_run(study: Study, other: Status) -> None:
+    searching = replace(study, lr_search=(1.0, 2.0), borrow=(Borrow("8", 512),))
+    statuses = {"b8-sgd-x1-search": RunStatus("failed"), "b8-sgd-x2-search": RunStatus(other)}
+    for point in (Point(8, "sgd"), Point(512, "sgd", source="8")):
+        assert choice(searching, point, statuses) == Choice(None, blocked=True)
+        assert dict(left(searching, statuses))[point] == 0
+        assert not [run for run in all_runs(searching, statuses) if run.point == point and run.seed]
 
 
 def test_where_every_rate_diverges_the_seeds_run_at_the_smallest(study: Study) -> None:
@@ -142,8 +144,6 @@ def test_where_every_rate_diverges_the_seeds_run_at_the_smallest(study: Study) -
     assert dict(left(searching, statuses))[Point(8, "sgd")] == 2
     borrowing = Point(512, "sgd", source="8")
     assert choice(searching, borrowing, statuses) == Choice(None, failed=True), "nobody borrows such a rate"
-    statuses["b8-sgd-x1-search"] = RunStatus("failed")
-    assert choice(searching, Point(8, "sgd"), statuses) == Choice(2.0, failed=True)
 
 
 def test_a_borrowed_rate_is_the_one_chosen_at_the_other_batch(study: Study) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 
 from hpcbench.study.convergence import read_statuses, report
 from hpcbench.study.curve_plots import hide_unused, search
-from hpcbench.study.definition import Study
+from hpcbench.study.definition import Borrow, Study
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.rates import Rate
 from hpcbench.study.results import read_rows
@@ -81,6 +82,31 @@ def test_a_rate_that_was_chosen_among_misses_is_ringed(study: Study, tmp_path: P
               for mark in ("x", "o")}  # fmt: skip
     assert sorted(places["x"]) == [0.5, 1, 2]
     assert places["o"] == [1]
+
+
+def test_a_search_of_failed_runs_is_told_as_failed_and_not_as_diverged(study: Study, tmp_path: Path) -> None:
+    searching = replace(study, batch_sizes=(8,), lr_search=(1.0, 2.0), borrow=(Borrow("8", 32),))
+    folder = StudyFolder(tmp_path / "study")
+
+    def epochs(settings: dict[str, str]) -> float:
+        if settings["optim.name"] == "adamw":
+            return 5
+        return math.nan if float(settings["optim.lr"]) == searching.rates["sgd"].at(8) else math.inf
+
+    with held(folder):
+        folder.write(searching.as_dict())
+        make(searching, folder, FakeLauncher(epochs))
+        report(folder)
+    text, page = folder.table.read_text(encoding="utf-8"), folder.page.read_text(encoding="utf-8")
+    lines = [line.split() for line in text.splitlines() if re.match(r" *\d+ +sgd", line)]
+    assert [line[-11:-6] for line in lines] == [["-", "runs", "failed", "not", "run"]] * 2
+    note = "No rate before a retry, since runs of the search failed and no other reached or missed the target: sgd at 8"
+    assert note in " ".join(text.split())
+    for said in (note, "No rate is chosen for sgd at batch 8: runs of its search failed", "diverged or failed"):
+        assert said in page
+    assert "Every run of the search" not in page
+    assert "sgd: no run reached" not in page
+    assert not list((folder.path / "runs").glob("*-sgd-*seed*"))
 
 
 @pytest.mark.parametrize(("used", "labelled"), [(6, [2, 3, 4, 5]), (8, [4, 5, 6, 7]), (5, [1, 2, 3, 4])])

@@ -106,14 +106,18 @@ class EpochFit:
 
 
 def fit_epochs(runs: Sequence[EpochRun]) -> EpochFit:
-    """Fit runs that ended, one observation each.
+    """Fit runs that ended, one observation each; one that missed the target in no epochs says nothing and is left out.
 
     Raises ``InputError`` for batch sizes that are not positive, and for epochs that do not form an interval.
     """
     _check(runs)
-    reached = {run.batch_size for run in runs if run.reached}
-    if len(reached) < LEAST_BATCHES:
-        return _unfitted(runs, len(reached))
+    runs = [run for run in runs if run.reached or run.above > 0]
+    reached = len(_batches_reached(runs))
+    if reached < LEAST_BATCHES:
+        sizes = "batch size" if reached == 1 else "batch sizes"
+        return _unfitted(runs, f"{reached} {sizes}: a fit needs runs that reached the target at {LEAST_BATCHES}")
+    if not any(run.above for run in runs):
+        return _unfitted(runs, "all runs met the target at the first evaluation: no fit; evaluate more often")
     with threadpool_limits(1):  # the optimizer's matrices have three rows, so threads would cost more than they save
         return _fitted(runs)
 
@@ -142,7 +146,7 @@ def freedom(runs: Sequence[EpochRun], best: Peak) -> int:
     """Degrees of freedom of the error of a line with the scatter of ``best``: those of the batches if they scatter."""
     if best.scatter <= NO_SCATTER:
         return len(runs) - 2
-    return max(len({run.batch_size for run in runs if run.reached}) - 2, 1)
+    return max(len(_batches_reached(runs)) - 2, 1)
 
 
 def loss_bound(degrees: float) -> float:
@@ -161,10 +165,13 @@ def _check(runs: Sequence[EpochRun]) -> None:
             )
 
 
-def _unfitted(runs: Sequence[EpochRun], reached: int) -> EpochFit:
+def _batches_reached(runs: Sequence[EpochRun]) -> set[float]:
+    """The batch sizes with a run that reached the target."""
+    return {run.batch_size for run in runs if run.reached}
+
+
+def _unfitted(runs: Sequence[EpochRun], note: str) -> EpochFit:
     nan = math.nan
-    sizes = "batch size" if reached == 1 else "batch sizes"
-    note = f"{reached} {sizes}: a fit needs runs that reached the target at {LEAST_BATCHES}"
     return EpochFit(tuple(runs), nan, UNKNOWN, nan, UNKNOWN, nan, nan, nan, nan, note)
 
 
@@ -172,9 +179,12 @@ def _notes(runs: Sequence[EpochRun], best: Peak, p: float, lines: Lines | None, 
     """What a reader must know in addition to the numbers."""
     notes = []
     missed, batches = sum(not run.reached for run in runs), len({run.batch_size for run in runs})
+    reached = len(_batches_reached(runs))
     if missed:
         treated = "are treated as needing more epochs than they were allowed"
         notes.append(f"{missed} of {len(runs)} runs did not reach the target, and {treated}")
+    if reached < min(batches, INTERVAL_BATCHES):
+        notes.append(f"runs reached the target at {reached} of {batches} batch sizes")
     if p < LEVEL:
         notes.append(
             f"batches scatter by {100 * _as_part(best.scatter):.2g} % beside their seeds (p {_probability(p)})"

@@ -153,7 +153,7 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
         + (
             "Thin dashed lines: fits of epochs(B) = E_min (1 + B / B_crit), for which missed targets count. Half of "
             "the epochs between two evaluations is added, since a run ends at the first one after it met the target. "
-            if fits
+            if any(math.isfinite(fit.e_min) for fit in fits.values())
             else ""
         )
         + ("Shaded: the 95 % band of a fit. " if any(fit.lines is not None for fit in fits.values()) else "")

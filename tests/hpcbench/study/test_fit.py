@@ -246,6 +246,37 @@ def test_fewer_than_three_batches_are_not_fitted(sizes: list[float], said: str) 
     assert "reached the target at 3" in fit.note
 
 
+def test_a_run_that_missed_the_target_in_no_epochs_says_nothing() -> None:
+    """Such as one that was stopped before its first evaluation; with it, E_min and B_crit came out as 0."""
+    runs = simulate(np.random.default_rng(3), 2)
+    fit, without = fit_epochs([*runs, EpochRun(32, 0.0, math.inf)]), fit_epochs(runs)
+    assert (fit.n, fit.e_min, fit.b_crit, fit.note) == (without.n, without.e_min, without.b_crit, without.note)
+
+
+def test_where_all_runs_meet_the_first_evaluation_there_is_no_fit() -> None:
+    """Nothing tells how few epochs they took: E_min came out as a tenth of those up to that evaluation."""
+    runs = [EpochRun(batch, 0.0, 0.125) for batch in BATCHES]
+    fit = fit_epochs(runs)
+    assert all(map(math.isnan, (fit.e_min, fit.b_crit, *fit.e_min_interval, *fit.b_crit_interval)))
+    assert fit.note == "all runs met the target at the first evaluation: no fit; evaluate more often"
+    assert fit.delay == 0.0625
+    assert math.isfinite(fit_epochs([*runs, EpochRun(512, 0.125, 0.25)]).e_min)
+
+
+def test_a_fit_with_an_interval_says_at_how_many_batches_runs_reached_the_target() -> None:
+    runs = simulate(np.random.default_rng(3), 3, cut=6.0)
+    reached = {run.batch_size for run in runs if run.reached}
+    few = [run for run in runs if run.batch_size <= 16]
+    missed = [EpochRun(size, 4.0, math.inf) for size in (64, 128, 256)]
+    said = "runs reached the target at 3 of 6 batch sizes"
+    fit = fit_epochs(few + missed)
+    assert math.isfinite(fit.b_crit_interval[0])
+    assert said in fit.note.split("; ")
+    assert len(reached) >= 6
+    assert "batch sizes" not in fit_epochs(runs).note, "six and more are enough"
+    assert "of 3 batch sizes" not in fit_epochs(few).note
+
+
 def test_epochs_that_do_not_grow_have_no_critical_batch() -> None:
     rng = np.random.default_rng(7)
     epochs = 20 * rng.normal(1, 0.05, 21) - np.repeat([0, 0, 0, 0, 0, 1, 2], 3)

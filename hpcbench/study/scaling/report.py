@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -120,7 +121,8 @@ def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
     joined = read_convergence(study, folder)
     assert joined is not None
     convergence_study, place = joined
-    series = fit_series(read_convergence_rows(convergence_study, convergence.read_statuses(convergence_study, place)))
+    rows = read_convergence_rows(convergence_study, convergence.read_statuses(convergence_study, place))
+    series = {label: fit for label, fit in fit_series(rows).items() if math.isfinite(fit.e_min)}
     if optimizer not in series:
         known = ", ".join(series) or "none"
         raise InputError(

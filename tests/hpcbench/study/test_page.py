@@ -198,6 +198,18 @@ def test_fits_leave_borrowed_rates_out(made: tuple[Study, StudyFolder]) -> None:
     assert fits["sgd"].n == 6
 
 
+def test_a_target_that_is_met_at_the_first_evaluation_has_no_fit_and_the_page_says_why(tmp_path: Path) -> None:
+    study = Study("cosmoflow", "smoke", (8, 32, 128), ("sgd",), 1, 4, {"sgd": Rate(0.01, 64)})
+    folder = StudyFolder(tmp_path / "study")
+    with held(folder):
+        folder.write(study.as_dict())
+        make(study, folder, FakeLauncher(lambda _: 1))
+        report(folder)
+    said = "all runs met the target at the first evaluation: no fit; evaluate more often"
+    for path in (folder.table, folder.page):
+        assert said in " ".join(path.read_text(encoding="utf-8").split())
+
+
 def test_the_spread_decides_how_many_runs_a_score_needs() -> None:
     assert runs_needed([9.0, 11.0], 1.0) == 8, "0.1414 / sqrt(8) is 0.05"
     assert runs_needed([9.0, 9.0], 1.0) is None, "what rounding hides is not known"

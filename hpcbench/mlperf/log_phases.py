@@ -26,7 +26,8 @@ class LogPhases:
     init_s: float | None = None
     """``init_start`` to ``init_stop``."""
     staging_s: float | None = None
-    """All intervals ``staging_start`` to ``staging_stop`` that begin within the run."""
+    """All intervals ``staging_start`` to ``staging_stop`` that begin within the run; of a staging that ran beside
+    training, what lies outside epochs."""
     staging_before_s: float | None = None
     """Those that begin before ``run_start``."""
     epochs_s: list[float] = field(default_factory=list)
@@ -47,8 +48,11 @@ class LogPhases:
 Interval = tuple[float, float]
 
 
-def phases_of(events: Sequence[Event]) -> LogPhases:
-    """Return the phases of a run from ``events``, the lines of its log in their order."""
+def phases_of(events: Sequence[Event], *, staged_beside: bool = False) -> LogPhases:
+    """Return the phases of a run from ``events``, the lines of its log in their order.
+
+    ``staged_beside``: whether the run trained while it staged, so that an epoch keeps what it shares with the staging.
+    """
     phases = LogPhases()
     start, stop = _first(events, "run_start"), _first(events, "run_stop")
     phases.init_s = _length(_intervals(events, "init_start", "init_stop", phases))
@@ -70,7 +74,11 @@ def phases_of(events: Sequence[Event]) -> LogPhases:
     phases.evaluations_s = [(end - begin) / 1e3 for begin, end in evaluated]
     numbered = [event for event in events if event.key.startswith("eval_") or event.key == "epoch_stop"]
     numbered.sort(key=_time_ms)
-    for begin, end in _cut(_epochs(events, stop), start, stop):
+    epochs = _cut(_epochs(events, stop), start, stop)
+    if staged_beside and within:
+        phases.staging_s = sum(end - begin - _overlap((begin, end), epochs) for begin, end in within) / 1e3
+        within = []
+    for begin, end in epochs:
         near = [evaluation for evaluation in evaluated if evaluation[1] > begin and evaluation[0] < end]
         inside = [evaluation for evaluation in near if begin <= evaluation[0]]
         ends_before = len(inside) == 1 and not _trains_after(numbered, inside[0], end)

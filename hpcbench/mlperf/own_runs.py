@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 from hpcbench.config.read_yaml import read_yaml
@@ -11,13 +12,16 @@ from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from staging.errors import DataError
+from staging.formats.regular import read_text
 from staging.one_line import one_line
 
 
 def read_own_run(location: LogLocation) -> RunRecord:
     """Read the run of a run folder. A run that has not ended has only what its log has. Raises ``DataError``."""
-    record = read_log(location)
-    folder = RunFolder(location.path.parent)
+    record, folder = read_log(location), RunFolder(location.path.parent)
+    staged_beside = bool(record.staging_s) and stages_beside(folder)
+    if staged_beside:
+        record = read_log(location, staged_beside=True)
     record.path = str(folder.path)
     if not folder.summary.exists():
         record.reason = record.reason or "the run has not ended"
@@ -25,21 +29,42 @@ def read_own_run(location: LogLocation) -> RunRecord:
     summary = folder.read_summary()
     if summary.resumed:
         use_epochs(record, folder)
+    elif staged_beside:
+        use_exposed(record, folder)
     use_summary(record, summary)
     return record
+
+
+def stages_beside(folder: RunFolder) -> bool:
+    """Whether the run stages while it trains. Raises ``InputError`` for a configuration that cannot be read."""
+    staging = read_yaml(folder.config).get("staging")
+    return isinstance(staging, dict) and bool(staging.get("overlap"))
+
+
+def use_exposed(record: RunRecord, folder: RunFolder) -> None:
+    """Count what the first epoch waited for files as staging; the rest of a staging beside it cost no time.
+
+    The log does not tell the two apart, ``exposed_s`` in ``staging.json`` does. Raises ``DataError``.
+    """
+    if not folder.staging.exists() or not record.epochs_s or record.staging_s is None:
+        return
+    try:
+        exposed_s = float(json.loads(read_text(folder.staging))["exposed_s"])
+    except (KeyError, RecursionError, TypeError, ValueError):
+        raise DataError(folder.staging, "is not the report of a staging beside training", "leave the run out") from None
+    waited_s = min(max(0.0, exposed_s - record.staging_s), record.epochs_s[0])
+    record.staging_s += waited_s
+    record.epochs_s[0] -= waited_s
+    set_rates(record)
 
 
 def use_epochs(record: RunRecord, folder: RunFolder) -> None:
     """Take the seconds of training and evaluation from ``epochs.csv``, and the rates with them.
 
     The log of a run that was resumed within an epoch has either the time in the queue in that epoch, or only its
-    training since. The table has the training of all attempts. Where the dataset was staged meanwhile, only the log
-    tells the two apart. Raises ``DataError``.
+    training since. The table has the training of all attempts; where they staged beside it, with what it waited for
+    files. Raises ``DataError``.
     """
-    staging = read_yaml(folder.config).get("staging")
-    if isinstance(staging, dict) and staging.get("overlap"):
-        record.notes.append("it staged while it trained: an epoch within which it was resumed is as in its log")
-        return
     if not folder.epochs.exists():
         return
     try:

@@ -31,8 +31,11 @@ DEEPEST = 3
 """The most lists within lists that a setting of a record has."""
 
 
-def read_log(location: LogLocation) -> RunRecord:
-    """Read the run of a log. Raises ``DataError`` for a file that cannot be read or holds no line of a log."""
+def read_log(location: LogLocation, *, staged_beside: bool = False) -> RunRecord:
+    """Read the run of a log; ``staged_beside`` as in ``phases_of``.
+
+    Raises ``DataError`` for a file that cannot be read or holds no line of a log.
+    """
     lines, problems = read_events(location.path, is_of_the_run)
     events = [event for event in lines if finite(event.time_ms)]
     if not events:
@@ -60,7 +63,7 @@ def read_log(location: LogLocation) -> RunRecord:
     set_seed(record, values)
     set_scale(record, values, system_description(location, record))
     set_end(record, events)
-    set_phases(record, events)
+    set_phases(record, events, staged_beside)
     return record
 
 
@@ -216,9 +219,9 @@ def set_epochs(record: RunRecord, number: float | None) -> None:
         record.notes.append("epoch_num counts samples")
 
 
-def set_phases(record: RunRecord, events: Sequence[Event]) -> None:
+def set_phases(record: RunRecord, events: Sequence[Event], staged_beside: bool) -> None:
     """Set the seconds of the phases, and the rates."""
-    phases = phases_of(events)
+    phases = phases_of(events, staged_beside=staged_beside)
     record.notes += phases.notes
     record.start_unix_s, record.time_to_train_s = phases.start_unix_s, phases.time_to_train_s
     record.init_s, record.staging_s, record.staging_before_s = phases.init_s, phases.staging_s, phases.staging_before_s

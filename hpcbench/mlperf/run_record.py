@@ -78,7 +78,12 @@ class RunRecord:
     time_to_train_s: float | None = field(default=None, metadata=source("run_start to run_stop", "s"))
     init_s: float | None = field(default=None, metadata=source("init_start to init_stop", "s"))
     staging_s: float | None = field(
-        default=None, metadata=source("staging_start to staging_stop, where it begins within the clock", "s")
+        default=None,
+        metadata=source(
+            "staging_start to staging_stop, where it begins within the clock; of own runs that stage beside training, "
+            "what that waited",
+            "s",
+        ),
     )
     staging_before_s: float | None = field(
         default=None, metadata=source("the same, where it begins before the clock", "s")

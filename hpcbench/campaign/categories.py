@@ -105,6 +105,10 @@ def refusals(scenario: Scenario, category: Category, config: RunConfig, base: Ru
             if value not in allowed and value != base_value:
                 yield Refusal(setting, value, f"allows {setting} {' or '.join(allowed)}", category.precision_rule)
             continue
+        elif setting == "submission.division" and category.division:
+            if value != category.division:
+                yield Refusal(setting, value, f"fixes {setting} at {category.division}", "its logs are of one division")
+            continue
         else:
             rule = rule_for(scenario, category, setting)
         if rule is not None and rule.kind == "bounded":

@@ -84,6 +84,8 @@ def own_settings(entry: Entry) -> dict[str, str]:
         **{name: shown(value) for name, value in scenario.recipe.items()},
         "train.target": shown(scenario.stop.target), "train.max_epochs": str(scenario.stop.epochs),
     }  # fmt: skip
+    if entry.category.division:
+        fixed["submission.division"] = entry.category.division
     if scenario.batch.local_size is not None:
         fixed["train.local_batch_size"] = str(scenario.batch.local_size)
     return fixed

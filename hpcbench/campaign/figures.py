@@ -204,6 +204,11 @@ def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder
                    if asked is not None and here != asked]  # fmt: skip
     faults += [f"{refusal.setting} {shown(refusal.value)}, while the category {refusal.words}"
                for refusal in refusals(scenario, entry.category, run.config, base)]  # fmt: skip
+    division, logged = entry.category.division, run.record.division
+    if division and logged != division == run.config.submission.division:
+        faults.append(
+            f"its log is of {f'the {logged} division' if logged else 'no division'} instead of the {division}"
+        )
     batch = scenario.batch.global_size
     if batch is not None and summary.global_batch_size != batch:
         faults.append(f"global batch {summary.global_batch_size:,} instead of {batch:,}")

@@ -59,6 +59,8 @@ class Category:
     """What holds for settings that decide a result but that no rule names."""
     convergence_ruleset: Literal["", "1.0.0", "2.0.0", "3.0.0"] = ""
     """Rules of MLPerf HPC whose reference convergence points an entry is tested against; empty: none."""
+    division: Literal["", "open", "closed"] = ""
+    """MLPerf's division that the official logs of its runs name; empty: that of the preset, or the user's."""
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,8 @@ def category_lines(category: Category) -> Iterator[str]:
     """What a category may change."""
     yield from filled(f"{category.name}: code: {category.code}", TWO, " " * 4)
     yield from filled(f"precision: {', '.join(category.precision)} ({category.precision_rule})", " " * 4, " " * 6)
+    if category.division:
+        yield from filled(f"division: {category.division}, in the official logs", " " * 4)
     if category.released:
         yield from filled("packages: the released ones, unchanged", " " * 4)
 

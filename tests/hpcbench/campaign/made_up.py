@@ -14,6 +14,7 @@ from hpcbench.campaign.entry import Entry, rehearsed, run_settings
 from hpcbench.campaign.folder import CampaignFolder
 from hpcbench.campaign.read_rules import campaign_path, read_campaign
 from hpcbench.campaign.rules import Campaign
+from hpcbench.config.read_yaml import read_yaml
 from hpcbench.config.resolve import as_tree, resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.phase_names import PHASES
@@ -109,6 +110,7 @@ def resolved(application: str, preset: str, settings: tuple[tuple[str, str], ...
 def write_log(run: RunFolder, entry: Entry, summary: Summary, seconds: tuple[float, float, float, float]) -> None:
     """The official log of the run."""
     epoch_s, evaluation_s, staging_s, start_s = seconds
+    division = read_yaml(run.config)["submission"]["division"]
     lines: list[str] = []
 
     def line(at_s: float, key: str, value: Any = None, **metadata: Any) -> None:
@@ -118,7 +120,8 @@ def write_log(run: RunFolder, entry: Entry, summary: Summary, seconds: tuple[flo
 
     now = start_s
     line(now - 20, "init_start")
-    for key, value in (("submission_benchmark", entry.application.benchmark), ("train_samples", summary.train_samples),
+    for key, value in (("submission_benchmark", entry.application.benchmark), ("submission_division", division),
+                       ("train_samples", summary.train_samples),
                        ("eval_samples", summary.validation_samples), ("seed", summary.seed),
                        ("global_batch_size", summary.global_batch_size), ("number_of_nodes", summary.nodes),
                        ("accelerators_per_node", 4)):  # fmt: skip

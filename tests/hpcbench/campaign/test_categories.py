@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -57,6 +58,10 @@ def refused(entry: Entry) -> str:
         (MLPERF, "deepcam", "closed", "optim.eps", "1e-8", "fixes optim.eps at 1e-06"),
         (MLPERF, "deepcam", "closed", "schedule.shape", "polynomial", "allows schedule.shape multistep or cosine"),
         (MLPERF, "deepcam", "closed", "data.last_batch", "keep", "fixes data.last_batch at drop"),
+        (MLPERF, "deepcam", "closed", "submission.division", "open", "--submission.division open: category closed of "
+         "mlperf-hpc-3.0 fixes submission.division at closed (rule: its logs are of one division); leave it out, or "
+         "take --category open"),
+        (MLPERF, "cosmoflow", "open", "submission.division", "closed", "fixes submission.division at open"),
         (MLPERF, "deepcam", "closed", "train.evaluations_per_epoch", "2", "fixes train.evaluations_per_epoch at 1"),
     ],
 )  # fmt: skip
@@ -147,6 +152,18 @@ def test_a_rule_may_name_the_type_of_sums() -> None:
     scenario = replace(campaign.scenarios[0], rules=(*campaign.scenarios[0].rules, free))
     settings = {"parallel.reduce_dtype": "bfloat16"}
     run_config(entry_of(replace(campaign, scenarios=(scenario,)), "deepcam", "baseline", settings=settings))
+
+
+@pytest.mark.parametrize("category", ["closed", "open"])
+@pytest.mark.parametrize("chosen", [{}, {"small": True}, {"preset": "mlperf-512"}])
+def test_a_run_is_of_the_division_of_its_category(category: str, chosen: dict[str, Any]) -> None:
+    """The presets of published recipes say closed, ``smoke`` says nothing."""
+    config = run_config(entry_of(shipped(MLPERF), "cosmoflow", category, **chosen))
+    assert config.submission.division == category
+
+
+def test_a_category_without_a_division_leaves_it_open() -> None:
+    run_config(entry_of(shipped(NERSC), "deepcam", "baseline", settings={"submission.division": "open"}))
 
 
 @given(st.lists(st.floats(0, 1), max_size=4))

@@ -19,7 +19,8 @@ DECIDING = ("data.", "model.", "optim.", "schedule.", "train.")
 """Groups of settings that decide what a run computes."""
 OF_SPEED = (
     "data.root", "data.format", "data.compression", "data.workers", "data.prefetch", "data.loader",
-    "data.check_staged", "train.local_batch_size", "train.eval_batch_size", "train.precision", "train.channels_last",
+    "data.check_staged", "train.local_batch_size", "train.eval_batch_size", "train.precision", "train.tf32",
+    "train.channels_last",
     "train.trust_ratios_every", "train.noise_scale_every", "train.compile", "train.cuda_graph", "train.seed",
     "train.max_steps", "train.checkpoint_every", "train.checkpoint_async", "train.keep_checkpoints",
     "train.baselines", "train.page",
@@ -27,6 +28,8 @@ OF_SPEED = (
 """Settings of ``DECIDING`` that do not decide it, or that have a rule of their own: batch, precision, seeds."""
 SUMS = {"bfloat16": "bf16-mixed", "float16": "16-mixed"}
 """The ``train.precision`` whose numbers gradients have when they are summed in a ``parallel.reduce_dtype``."""
+OF_PRECISION = ("train.precision", "train.tf32", "parallel.reduce_dtype")
+"""Settings that the precision of a category decides."""
 OPTIONS = frozenset(f"optim.{name}" for name in own_settings(OptimConfig()))
 """Options that some optimizers have."""
 
@@ -103,7 +106,8 @@ def refusals(scenario: Scenario, category: Category, config: RunConfig, base: Ru
             rule: SettingRule | None = SettingRule((setting,), "fixed", "when a run ends is part of the metric")
         elif allowed := precisions(scenario, category, setting):
             if value not in allowed and value != base_value:
-                yield Refusal(setting, value, f"allows {setting} {' or '.join(allowed)}", category.precision_rule)
+                words = " or ".join(map(shown, allowed))
+                yield Refusal(setting, value, f"allows {setting} {words}", category.precision_rule)
             continue
         elif setting == "submission.division" and category.division:
             if value != category.division:
@@ -123,17 +127,21 @@ def refusals(scenario: Scenario, category: Category, config: RunConfig, base: Ru
             yield Refusal(setting, value, f"fixes {setting} at {shown(base_value)}", why)
 
 
-def precisions(scenario: Scenario, category: Category, setting: str) -> tuple[str, ...]:
-    """The values of ``train.precision`` or ``parallel.reduce_dtype`` that a category allows; empty for other settings.
+def precisions(scenario: Scenario, category: Category, setting: str) -> tuple[Any, ...]:
+    """The values of a setting of ``OF_PRECISION`` that a category allows; empty for other settings.
 
-    Gradients may be summed as they are, and in 16 bits where the category allows training in these. A rule that names
-    ``parallel.reduce_dtype`` takes the place of that.
+    Gradients may be summed as they are, and in 16 bits where the category allows training in these. So may TF32, whose
+    numbers have no fewer bits. A rule that names ``parallel.reduce_dtype`` or ``train.tf32`` takes the place of that.
     """
     if setting == "train.precision":
         return category.precision
-    if setting != "parallel.reduce_dtype" or rule_for(scenario, category, setting) is not None:
+    rule = rule_for(scenario, category, setting) if setting in OF_PRECISION else None
+    if setting not in OF_PRECISION or (rule is not None and setting in rule.settings):
         return ()
-    return ("gradient", *(dtype for dtype, precision in SUMS.items() if precision in category.precision))
+    in_16_bits = [dtype for dtype, precision in SUMS.items() if precision in category.precision]
+    if setting == "train.tf32":
+        return (None, False, True) if in_16_bits else (None, False)
+    return ("gradient", *in_16_bits)
 
 
 def not_free(category: Category, setting: str) -> bool:

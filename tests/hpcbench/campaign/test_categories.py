@@ -58,6 +58,11 @@ def refused(entry: Entry) -> str:
         (MLPERF, "deepcam", "closed", "optim.eps", "1e-8", "fixes optim.eps at 1e-06"),
         (MLPERF, "deepcam", "closed", "schedule.shape", "polynomial", "allows schedule.shape multistep or cosine"),
         (MLPERF, "deepcam", "closed", "data.last_batch", "keep", "fixes data.last_batch at drop"),
+        (NERSC, "deepcam", "baseline", "train.tf32", "true", "allows train.tf32 null or false (rule: the suite's "
+         "options set no mixed precision, and the reference code then trains in float32); leave it out, or take "
+         "--category optimized"),
+        (ESIF, "s1", "optimized", "model.middle_blocks", "8", "fixes model.middle_blocks at 16"),
+        (ESIF, "s2", "ported", "data.last_batch", "keep", "fixes data.last_batch at drop (rule: what no rule frees"),
         (MLPERF, "deepcam", "closed", "submission.division", "open", "--submission.division open: category closed of "
          "mlperf-hpc-3.0 fixes submission.division at closed (rule: its logs are of one division); leave it out, or "
          "take --category open"),
@@ -81,6 +86,13 @@ def test_a_category_refuses_what_it_fixes(
         (NERSC, "deepcam", "optimized", {"optim.lr": "0.01", "train.compile": "true", "train.precision": "16-mixed"}),
         (NERSC, "deepcam", "optimized", {"parallel.reduce_dtype": "bfloat16"}),
         (ESIF, "s2", "optimized", {"optim.name": "nvlamb", "optim.lr": "0.004", "schedule.warmup": "200"}),
+        (NERSC, "deepcam", "baseline", {"train.tf32": "false"}),
+        (NERSC, "deepcam", "optimized", {"train.tf32": "true"}),
+        (MLPERF, "deepcam", "closed", {"train.precision": "32-true", "train.tf32": "true"}),
+        (MLPERF, "deepcam", "open", {"train.tf32": "true"}),
+        (MLPERF, "cosmoflow", "open", {"train.tf32": "false"}),
+        (ESIF, "s1", "baseline", {"train.tf32": "true"}),
+        (ESIF, "s2", "optimized", {"model.middle_blocks": "8", "data.last_batch": "keep", "train.tf32": "true"}),
         (ESIF, "s1", "baseline", {"data.workers": "4", "train.local_batch_size": "12"}),
         (MLPERF, "cosmoflow", "closed", {"optim.lr": "0.03", "model.dropout": "0.5", "optim.weight_decay": "0"}),
         (MLPERF, "deepcam", "closed", {"optim.name": "adamw", "train.accumulation": "4", "data.format": "npy"}),
@@ -164,6 +176,18 @@ def test_a_run_is_of_the_division_of_its_category(category: str, chosen: dict[st
 
 def test_a_category_without_a_division_leaves_it_open() -> None:
     run_config(entry_of(shipped(NERSC), "deepcam", "baseline", settings={"submission.division": "open"}))
+
+
+def test_a_rule_may_name_tf32_but_a_group_leaves_it_to_the_precision() -> None:
+    campaign, settings = shipped(NERSC), {"train.tf32": "true"}
+    for setting in ("train", "train.tf32"):
+        rule = SettingRule((setting,), "free", "free")
+        scenario = replace(campaign.scenarios[0], rules=(*campaign.scenarios[0].rules, rule))
+        entry = entry_of(replace(campaign, scenarios=(scenario,)), "deepcam", "baseline", settings=settings)
+        if setting == "train":
+            assert "allows train.tf32 null or false" in refused(entry)
+        else:
+            run_config(entry)
 
 
 @given(st.lists(st.floats(0, 1), max_size=4))

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-from hpcbench.campaign.categories import bounds_words, broken, effective, rule_for, shown
+from hpcbench.campaign.categories import (
+    OF_PRECISION,
+    bounds_words,
+    broken,
+    effective,
+    precisions,
+    rule_for,
+    shown,
+    value_of,
+)  # fmt: skip
 from hpcbench.campaign.entry import Entry, base_config, own_settings, rehearsed
 from hpcbench.campaign.rules import Campaign, Scenario, SettingRule
 from hpcbench.config.resolve import config_class, known_keys
@@ -27,7 +36,10 @@ def check_recipes(campaign: Campaign) -> None:
             key = tuple(own_settings(entry).items())
             if key not in configs:
                 configs[key] = checked(entry, where, "recipe")
-                checked(Entry(campaign, rehearsed(scenario), category, True), where, "rehearsal.settings")
+                small = Entry(campaign, rehearsed(scenario), category, True)
+                check_accumulation(where, small, checked(small, where, "rehearsal.settings"), "rehearsal.settings")
+                check_accumulation(where, entry, configs[key], "recipe")
+            check_precision(where, entry, configs[key])
             check_bounds(where, entry, configs[key])
 
 
@@ -49,6 +61,32 @@ def checked(entry: Entry, where: str, part: str) -> RunConfig:
     if named and message.startswith(named[0]):
         raise InputError(f"{where}{part}.{message}")
     raise InputError(f"{where}{f'{part}.{named[0]}' if named else part}: {message}")
+
+
+def check_accumulation(where: str, entry: Entry, config: RunConfig, part: str) -> None:
+    """Raise ``InputError`` for several micro-batches a step in the scenario's own settings, where it allows one."""
+    number = config.train.accumulation
+    if number > 1 and not entry.scenario.batch.accumulation:
+        raise InputError(
+            f"{where}{key_of(entry, part, 'train.accumulation')}: train.accumulation is {number}, but "
+            "batch.accumulation is not true; change one of them"
+        )
+
+
+def check_precision(where: str, entry: Entry, config: RunConfig) -> None:
+    """Raise ``InputError`` for a precision of the scenario's own that its category does not allow."""
+    for setting in OF_PRECISION:
+        allowed, value = precisions(entry.scenario, entry.category, setting), value_of(config, setting)
+        if allowed and value not in allowed:
+            raise InputError(
+                f"{where}{key_of(entry, 'recipe', setting)}: {setting} is {shown(value)}, but category "
+                f"{entry.category.name} allows {' or '.join(map(shown, allowed))}; change one of them"
+            )
+
+
+def key_of(entry: Entry, part: str, setting: str) -> str:
+    """The key of the file that gives a setting: that of the recipe or rehearsal, or else the preset's."""
+    return f"{part}.{setting}" if setting in entry.scenario.recipe else "preset"
 
 
 def check_bounds(where: str, entry: Entry, config: RunConfig) -> None:

@@ -6,13 +6,14 @@ import datetime
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hpcbench.application import find_application
 from hpcbench.campaign.check_recipe import check_recipes
 from hpcbench.campaign.line_numbers import lines_of
-from hpcbench.campaign.rules import Campaign, Scenario
+from hpcbench.campaign.rules import Campaign, Scenario, SettingRule
 from hpcbench.config.own_folder import own_file, own_folder
 from hpcbench.config.read_dataclass import from_values
 from hpcbench.config.read_yaml import Tree, read_yaml
@@ -107,6 +108,7 @@ def check(campaign: Campaign) -> None:
         if len(set(names)) < len(names):
             raise InputError(f"{what} has an entry twice; give each a name of its own")
     for number, category in enumerate(campaign.categories):
+        check_name(f"categories[{number}].name", category.name)
         if not category.precision:
             raise InputError(f"categories[{number}].precision must name at least one precision")
     categories = [category.name for category in campaign.categories]
@@ -119,10 +121,7 @@ def check(campaign: Campaign) -> None:
 
 def check_scenario(where: str, scenario: Scenario, categories: Sequence[str]) -> None:
     """The part of ``check`` for one scenario."""
-    if not re.fullmatch(r"[a-z0-9][\w.-]*", scenario.name):
-        raise InputError(
-            f"{where}name ({scenario.name!r}) must be lower-case letters, digits and - : it names a folder"
-        )
+    check_name(f"{where}name", scenario.name)
     application = find_application_at(f"{where}application", scenario.application)
     known(f"{where}preset", scenario.preset, list(application.presets()))
     keys = [key for key, _ in known_keys(config_class(application))]
@@ -130,6 +129,8 @@ def check_scenario(where: str, scenario: Scenario, categories: Sequence[str]) ->
         part = "recipe" if name in scenario.recipe else "rehearsal.settings"
         if name not in keys:
             raise InputError(f"{where}{part}: unknown setting '{name}'; {suggest(name, keys)}")
+        if name == "train.seed":
+            raise InputError(f"{where}{part}.{name} is for the campaign to draw, from the clock; leave it out")
     groups = {key.rpartition(".")[0] for key in keys}
     for number, rule in enumerate(scenario.rules):
         at = f"{where}rules[{number}]."
@@ -139,9 +140,29 @@ def check_scenario(where: str, scenario: Scenario, categories: Sequence[str]) ->
             known(f"{at}categories", name, categories)
         if rule.kind == "bounded" and rule.low is None and rule.high is None and not rule.choices:
             raise InputError(f"{at}kind is bounded, but no low, high or choices say how; add one")
+    check_one_rule(where, scenario.rules, categories)
     for number, reference in enumerate(scenario.references):
         known(f"{where}references[{number}].category", reference.category, categories)
     check_figures(where, scenario)
+    check_rehearsal(f"{where}rehearsal", scenario)
+
+
+def check_name(where: str, name: str) -> None:
+    """Raise ``InputError`` for a name that a folder cannot have."""
+    if not re.fullmatch(r"[a-z0-9][\w.-]*", name):
+        raise InputError(f"{where} ({name!r}) must be lower-case letters, digits and - : it names a folder")
+
+
+def check_one_rule(where: str, rules: Sequence[SettingRule], categories: Sequence[str]) -> None:
+    """Raise ``InputError`` for a setting that two rules name in one category."""
+    first: dict[tuple[str, str], int] = {}
+    for number, rule in enumerate(rules):
+        for pair in product(rule.settings, rule.categories or categories):
+            if first.setdefault(pair, number) != number:
+                raise InputError(
+                    f"{where}rules[{number}].settings: rules[{first[pair]}] names {pair[0]} in category {pair[1]}, "
+                    "too; leave one of them"
+                )
 
 
 def check_figures(where: str, scenario: Scenario) -> None:
@@ -155,12 +176,28 @@ def check_figures(where: str, scenario: Scenario) -> None:
         raise InputError(f"{where}metric.epochs ({metric.epochs}) is more than stop.epochs ({scenario.stop.epochs})")
     if metric.what in ("minutes_to_quality", "minutes_of_all") and scenario.stop.target is None:
         raise InputError(f"{where}metric.what ({metric.what}) needs stop.target, the quality")
+    if "target" in scenario.validity and scenario.stop.target is None:
+        raise InputError(f"{where}validity has target, but stop.target is not set; set it, or leave target out")
     if scenario.throughput != (metric.what == "minutes_of_all"):
         raise InputError(f"{where}metric.what is minutes_of_all for a scenario with throughput: true, and for no other")
     if scenario.scales != tuple(sorted(set(scenario.scales))) or any(scale < 1 for scale in scenario.scales):
         raise InputError(f"{where}scales must be whole numbers from 1 on, the smallest first")
     if metric.statistic == "olympic" and min(scenario.replicates, scenario.rehearsal.replicates) < 3:
         raise InputError(f"{where}replicates must be 3 or more for an olympic mean, in the rehearsal too")
+
+
+def check_rehearsal(where: str, scenario: Scenario) -> None:
+    """The part of ``check`` for the rehearsal of a scenario."""
+    small = scenario.rehearsal
+    if not small.nodes or min(small.nodes) < 1:
+        raise InputError(f"{where}.nodes ({list(small.nodes)}) must have at least one number of nodes, from 1 on")
+    if scenario.metric.epochs is not None and small.metric_epochs is None:
+        raise InputError(f"{where} lacks 'metric_epochs', which metric.what ({scenario.metric.what}) needs; add it")
+    if small.metric_epochs is not None and small.metric_epochs > small.epochs:
+        raise InputError(
+            f"{where}.metric_epochs ({small.metric_epochs}) is more than the rehearsal's epochs ({small.epochs}); "
+            "change one of them"
+        )
 
 
 def check_date(where: str, text: str) -> None:

@@ -13,7 +13,7 @@ from hpcbench.campaign.categories import (
     rule_for,
     shown,
     value_of,
-)  # fmt: skip
+)
 from hpcbench.campaign.entry import Entry, base_config, own_settings, rehearsed
 from hpcbench.campaign.rules import Campaign, Scenario, SettingRule
 from hpcbench.config.resolve import config_class, known_keys

@@ -78,8 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if args.division is not None and any(target.kind == "organization" for target in targets):
         raise InputError("--division is for logs and folders of runs; a submission's is in its system descriptions")
     refuse_special_files(targets)
-    if len(targets) == 1:
-        refuse_other_files(targets[0])
+    refuse_other_files(targets)
     refuse_mixtures(targets)
     verdicts = [verdict for target in targets for verdict in verdicts_on(target, args.ruleset, args.division)]
     show(verdicts)
@@ -110,14 +109,18 @@ def refuse_special_below(folder: Path) -> None:
                 refuse_special(path)
 
 
-def refuse_other_files(target: Target) -> None:
-    """Raise ``DataError`` if the only path to check is a file without a line of an official log."""
+def refuse_other_files(targets: Sequence[Target]) -> None:
+    """Raise ``InputError`` if all that is to be checked are files without a line of an official log."""
     from hpcbench.results.mllog_reader import MARK
     from staging.errors import DataError
     from staging.formats.regular import read_text
 
-    if target.kind == "log" and MARK not in read_text(target.path, encoding="latin-1"):
-        raise DataError(target.path, f"holds no line of an official log ({MARK.strip()})", "give logs of MLPerf HPC")
+    if any(target.kind != "log" or MARK in read_text(target.path, encoding="latin-1") for target in targets):
+        return
+    line, advice = f"line of an official log ({MARK.strip()})", "give logs of MLPerf HPC"
+    if len(targets) == 1:
+        raise DataError(targets[0].path, f"holds no {line}", advice)
+    raise InputError(f"none of {len(targets)} files holds a {line}, the first is {targets[0].path}; {advice}")
 
 
 def refuse_mixtures(targets: Sequence[Target]) -> None:

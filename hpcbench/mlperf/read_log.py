@@ -159,7 +159,9 @@ def set_scale(record: RunRecord, values: dict[str, Any], system: dict[str, Any])
         record.nodes = system_nodes
     per_node = system_each if per_node is None else per_node
     if record.nodes is not None and per_node is not None:
-        record.accelerators = record.nodes * max(per_node, 1)
+        record.accelerators = whole(record.nodes * max(per_node, 1))
+        if record.accelerators is None:
+            record.notes.append(f"{record.nodes} nodes x {per_node} accelerators are out of range, so unknown")
     record.accelerator = text(system.get("accelerator_model_name")) or text(system.get("host_processor_model_name"))
     if record.nodes is not None and system_nodes is not None and record.nodes > system_nodes:
         record.notes.append(f"{record.nodes} nodes for an instance, {system_nodes} in the system description")

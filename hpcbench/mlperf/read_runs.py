@@ -21,6 +21,8 @@ from staging.progress import Progress
 AT_ONCE = 16
 FEWEST_FOR_PROCESSES = 200
 """Fewer logs than this are read before another process has started."""
+UNREAD = "cannot be read: "
+"""Start of the reason of a run whose log cannot be read."""
 FIELDS = frozenset(field.name for field in fields(RunRecord))
 
 
@@ -29,7 +31,7 @@ def read_runs(
 ) -> list[RunRecord]:
     """Return a record for each location; among several, an unreadable one has a record that says so.
 
-    Raises ``InputError`` if the only log cannot be read. ``processes`` is how many processes read if there are
+    Raises ``InputError`` if no log can be read. ``processes`` is how many processes read if there are
     enough logs. Logs are read from and written to ``cache``; run folders, whose summary counts, too, are always read.
     """
     all_records = records_kept(locations, cache)
@@ -42,6 +44,9 @@ def read_runs(
             all_records[number] = record
             progress.advance(1)
     records = [record for record in all_records if record is not None]
+    unread = [record.reason for record in records if record.reason and record.reason.startswith(UNREAD)]
+    if records and len(unread) == len(records):
+        raise InputError(f"none of {len(records)} logs can be read; the first: {unread[0].removeprefix(UNREAD)}")
     if cache is not None:
         cache.put((reading_of(locations[number]), values_of(records[number]))
                   for number in left if is_kept(locations[number], records[number]))  # fmt: skip
@@ -111,7 +116,7 @@ def read_run(location: LogLocation) -> RunRecord:
             path=str(location.path), origin=location.origin, round=location.round,
             organization=text(location.organization), system=text(location.system),
             application=text(location.application), mode=location.mode, pruned=location.pruned,
-            reason=f"cannot be read: {error}",
+            reason=f"{UNREAD}{error}",
         )  # fmt: skip
 
 

@@ -205,6 +205,10 @@ def test_no_line_is_longer_than_100_columns(tmp_path, capsys):
         ([str(PASSES), "--ruleset", "0.7.0"], "ruleset 0.7.0 is not one of 1.0.0, 2.0.0, 3.0.0"),
         ([str(PASSES), "--division", "shut"], "division 'shut' is neither open nor closed"),
         (["{tmp}/hello.txt"], "hello.txt: holds no line of an official log (:::MLLOG); give logs of MLPerf HPC"),
+        (
+            ["{tmp}/hello.txt", "{tmp}/LICENSE"],
+            "none of 2 files holds a line of an official log (:::MLLOG), the first is",
+        ),
         (["{tmp}/LAB", "--division", "open"], "--division is for logs and folders of runs"),
         (["{tmp}/ORG"], "ORG holds no mllog.txt and no result_*.txt; give a run folder, a log, or a folder of a round"),
         ([], "the following arguments are required: PATH"),
@@ -214,7 +218,8 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, arguments, mess
     (tmp_path / "ORG" / "results" / "box" / "strong").mkdir(parents=True)
     (tmp_path / "LAB" / "results" / "box" / "strong" / "deepcam").mkdir(parents=True)
     shutil.copy(PASSES, tmp_path / "LAB" / "results" / "box" / "strong" / "deepcam" / "result_0.txt")
-    (tmp_path / "hello.txt").write_text("hello")
+    for name in ("hello.txt", "LICENSE"):
+        (tmp_path / name).write_text("hello")
     assert main(["check", *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

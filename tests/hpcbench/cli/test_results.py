@@ -146,6 +146,18 @@ def test_a_log_that_cannot_be_read_spoils_no_others(published: Path, capsys: pyt
     assert "v1.0 ORG two deepcam: status: result_3 did not converge and counts as the slowest" in shown
 
 
+def test_where_no_log_can_be_read_one_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    others = [tmp_path / name for name in ("README.md", "LICENSE")]
+    for path in others:
+        path.write_text("no log")
+    assert main(["results", *map(str, others)]) == 2
+    shown, said = capsys.readouterr()
+    assert f"none of 2 logs can be read; the first: {others[0]}: holds no line of an official log" in said
+    assert said.count("\n") == 1
+    assert not shown
+    assert main(["results", str(others[0]), str(COSMOFLOW)]) == 0
+
+
 def test_each_column_says_where_it_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["results", "--columns"]) == 0
     shown = capsys.readouterr().out

@@ -63,6 +63,14 @@ def test_a_count_out_of_range_is_unknown(key: str, value: float, tmp_path: Path)
     assert found.epochs == 35
 
 
+def test_a_product_of_counts_out_of_range_is_unknown(tmp_path: Path) -> None:
+    """Each count is in range, and a column of 64-bit numbers could not hold their product."""
+    scale = {"number_of_nodes", "accelerators_per_node"}
+    found = read_altered(tmp_path, lambda line: line | {"value": 8 * 10**15} if line["key"] in scale else line)
+    assert (found.nodes, found.accelerators) == (8 * 10**15, None)
+    assert f"{8 * 10**15} nodes x {8 * 10**15} accelerators are out of range, so unknown" in found.notes
+
+
 @pytest.mark.parametrize("line", [DEEP, f':::MLLOG {{"key": "x", "value": 1, "metadata": {{}}, "time_ms": {HUGE}}}\n'])
 def test_a_line_that_no_parser_takes_is_a_note(line: str, tmp_path: Path) -> None:
     log = tmp_path / "result_0.txt"

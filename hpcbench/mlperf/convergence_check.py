@@ -144,7 +144,7 @@ def reference_at(
     epochs, least = (None, None) if point is None else (point["RCP Mean"], point["RCP Mean"] / point["Max Speedup"])
     reference = Reference(found, None if epochs is None else float(epochs), None if least is None else float(least))
     if log_cache is not None:
-        log_cache.put([(reading, asdict(reference))])
+        log_cache.put([(reading, reading.stamp(), asdict(reference))])
     return reference
 
 

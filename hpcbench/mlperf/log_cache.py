@@ -110,10 +110,13 @@ class LogCache:
                 rows = self._read([reading.key for reading in readings])
         return [value_of(reading, rows.get(reading.key)) for reading in readings]
 
-    def put(self, read: Iterable[tuple[Reading, Any]]) -> None:
-        """Cache these values; delete those that other versions of the code have left."""
+    def put(self, read: Iterable[tuple[Reading, str | None, Any]]) -> None:
+        """Cache values with the stamps that their files had before they were read, but none whose stamp is another now.
+
+        Deletes values that other versions of the code have left.
+        """
         rows = [(reading.key, self.version, stamp, json.dumps(value))
-                for reading, value in read if (stamp := reading.stamp()) is not None]  # fmt: skip
+                for reading, stamp, value in read if stamp is not None and stamp == reading.stamp()]  # fmt: skip
         if not rows:
             return
         with suppress(sqlite3.Error, OSError):

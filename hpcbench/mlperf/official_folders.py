@@ -44,11 +44,12 @@ def official_logs(asked: Sequence[Asked], cache: LogCache | None) -> list[Offici
     cached_values = [None] * len(asked) if cache is None else cache.get(readings)
     all_logs = [kept_log(values, path.name) for values, (path, _) in zip(cached_values, asked, strict=True)]
     left = [number for number, log in enumerate(all_logs) if log is None]
+    stamps = {number: readings[number].stamp() for number in left} if cache is not None else {}
     for number, log in zip(left, read_each([asked[number] for number in left]), strict=True):
         all_logs[number] = log
     logs = [log for log in all_logs if log is not None]
     if cache is not None:
-        cache.put((readings[number], asdict(logs[number])) for number in left)
+        cache.put((readings[number], stamps[number], asdict(logs[number])) for number in left)
     return logs
 
 

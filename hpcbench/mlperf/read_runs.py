@@ -39,6 +39,8 @@ def read_runs(
     if len(locations) == 1 and left:
         return [read_location(locations[0])]
     read = [locations[number] for number in left]
+    readings = {number: reading_of(locations[number]) for number in left} if cache is not None else {}
+    stamps = {number: reading.stamp() for number, reading in readings.items()}
     with Progress(len(left), "reading", "logs", enabled=not quiet and len(left) >= FEWEST_FOR_PROCESSES) as progress:
         for number, record in zip(left, read_each(read, processes), strict=True):
             all_records[number] = record
@@ -48,7 +50,7 @@ def read_runs(
     if records and len(unread) == len(records):
         raise InputError(f"none of {len(records)} logs can be read; the first: {unread[0].removeprefix(UNREAD)}")
     if cache is not None:
-        cache.put((reading_of(locations[number]), values_of(records[number]))
+        cache.put((readings[number], stamps[number], values_of(records[number]))
                   for number in left if is_kept(locations[number], records[number]))  # fmt: skip
     note_alike(records)
     return records

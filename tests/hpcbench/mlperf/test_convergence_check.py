@@ -117,6 +117,7 @@ def test_a_reference_in_the_cache_needs_no_checker(batch: int, tmp_path: Path, m
         assert check_convergence("deepcam", "3.0.0", batch, epochs, log_cache=cache) == expected
         with pytest.raises(TypeError, match="NoneType"):
             check_convergence("deepcam", "3.0.0", batch + 1, epochs, log_cache=cache)
-    cache.put([(Reading(("reference", "deepcam", "3.0.0", str(batch), "pruned_rcps"), ()), {"found": "point"})])
+    reading = Reading(("reference", "deepcam", "3.0.0", str(batch), "pruned_rcps"), ())
+    cache.put([(reading, reading.stamp(), {"found": "point"})])
     reference_at.cache_clear()
     assert check_convergence("deepcam", "3.0.0", batch, epochs, log_cache=cache) == expected

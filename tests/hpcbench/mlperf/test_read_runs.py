@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.mlperf import official_folders
 from hpcbench.mlperf import read_runs as reading
 from hpcbench.mlperf.find_logs import LogLocation, find_runs
 from hpcbench.mlperf.log_cache import LogCache, cache_file, version_of_readers
+from hpcbench.mlperf.official_log import OfficialLog, read_official_log
 from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
 
@@ -126,6 +128,36 @@ def test_a_log_that_changes_just_now_is_not_kept(
     locations[0].path.touch()
     read_runs(locations, cache=cache)
     assert read_again(locations, cache, monkeypatch)[0] == ["result_1.txt"]
+
+
+def test_a_log_that_changes_while_others_are_read_is_not_kept(
+    round_folder: Path, cache: LogCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also not where the change is as old as that of a settled log by the time all have been read."""
+    locations = find_runs([round_folder])
+    asked = [(location.path, "1.0.0") for location in locations]
+
+    def read(last: Path) -> None:
+        if last.name == "result_3.txt":
+            first = locations[0].path
+            first.write_text(first.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+            os.utime(first, (time.time() - 60, time.time() - 60))
+
+    def run(location: LogLocation) -> RunRecord:
+        read(location.path)
+        return reading.read_location(location)
+
+    def official(log: tuple[Path, str]) -> OfficialLog:
+        read(log[0])
+        return read_official_log(*log)
+
+    monkeypatch.setattr(reading, "read_run", run)
+    monkeypatch.setattr(official_folders, "read_one", official)
+    read_runs(locations, cache=cache)
+    official_folders.official_logs(asked, cache)
+    kept = sqlite3.connect(cache.file).execute("SELECT key FROM logs ORDER BY key").fetchall()
+    assert len(kept) == 4
+    assert not any("result_1.txt" in key for (key,) in kept)
 
 
 @pytest.mark.parametrize("wrong", ["no database", "a folder", "a table of something else", "a file where a folder is"])

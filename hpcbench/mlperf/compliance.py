@@ -13,15 +13,13 @@ from typing import Any, Literal
 
 from hpcbench.measure.log_rules import check_rules, own_target_reached
 from hpcbench.mlperf.official_checker import keys_of_rules, messages_of
-from hpcbench.mlperf.official_log import parse, words_of
+from hpcbench.mlperf.official_log import QUALITY, parse, words_of
 from hpcbench.mlperf.rulesets import check_ruleset
 from hpcbench.results.mllog_reader import MARK, Event, parse_events, read_events
 from staging.errors import InputError
 from staging.formats.regular import read_text
 
 DIVISIONS = ("open", "closed")
-QUALITY = re.compile(r"Failed checks for (eval_error|eval_accuracy) :")
-"""The official checker's message for a published target that was not reached."""
 
 Official = Literal["pass", "own target", "common rules", "fail"]
 

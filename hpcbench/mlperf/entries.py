@@ -24,11 +24,12 @@ from hpcbench.mlperf.official_folders import Folder, official_folders
 from hpcbench.mlperf.official_log import OfficialLog
 from hpcbench.mlperf.official_score import OfficialScore
 from hpcbench.mlperf.rulesets import NEWEST, WITHOUT, ruleset_of_round
-from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
+from hpcbench.mlperf.run_record import FEWEST_ALIKE, UNREAD, RunRecord
 from hpcbench.mlperf.run_window import median_window
 from hpcbench.results.units import counted
 
 MINUTE_S = 60.0
+UNCONVERGED = "did not converge"
 
 
 @dataclass
@@ -194,6 +195,26 @@ def accepted(entry: Entry, run: RunRecord) -> bool:
     return log is None or (log.accepted and log.crash is None)
 
 
+def why_lost(entry: Entry, run: RunRecord) -> str:
+    """Why a run of ``failed`` has no time that counts."""
+    log = entry.logs.get(Path(run.path).name)
+    if run.reason is not None and run.reason.startswith(UNREAD):
+        return "its log cannot be read"
+    if run.status != "success" or run.time_to_train_s is None or log is None:
+        return UNCONVERGED
+    if log.crash is not None:
+        return f"the official checker crashes on its log: {log.crash}"
+    return UNCONVERGED if log.rejection is None else f"its log is rejected: {log.rejection}"
+
+
+def reasons_lost(entry: Entry, lost: Sequence[RunRecord]) -> str | None:
+    """The reason of each run of ``failed``; ``None`` if it is that none converged."""
+    reasons = {Path(run.path).stem: why_lost(entry, run) for run in lost}
+    if set(reasons.values()) == {UNCONVERGED}:
+        return None
+    return "; ".join(f"{name}: {why}" for name, why in reasons.items())
+
+
 def score_time(entry: Entry, counting: Sequence[RunRecord]) -> None:
     """Score time to train: the mean without the fastest and the slowest run; one failed run may be the slowest."""
     lost = failed(entry, counting)
@@ -201,13 +222,17 @@ def score_time(entry: Entry, counting: Sequence[RunRecord]) -> None:
         entry.faults.append("count: too few runs for an olympic mean")
         return
     if len(lost) > 1:
-        entry.faults.append(f"status: {len(lost)} runs did not converge; one may")
+        reasons = reasons_lost(entry, lost)
+        what = f"do not count ({reasons})" if reasons else UNCONVERGED
+        entry.faults.append(f"status: {len(lost)} runs {what}; one may")
         return
     times = [math.inf if run in lost or run.time_to_train_s is None else run.time_to_train_s for run in counting]
     factor = entry.convergence.factor if entry.convergence is not None and entry.convergence.passed else 1.0
     entry.score_min = olympic(times) * factor / MINUTE_S
     if lost:
-        entry.notes.append(f"status: {Path(lost[0].path).stem} did not converge and counts as the slowest")
+        why = why_lost(entry, lost[0])
+        what = f"{why} and counts as the slowest" if why == UNCONVERGED else f"counts as the slowest: {why}"
+        entry.notes.append(f"status: {Path(lost[0].path).stem} {what}")
     if factor > 1:
         entry.notes.append(f"convergence: normalised by {factor:.4f}: below the reference, within its limits")
 
@@ -216,7 +241,9 @@ def score_throughput(entry: Entry) -> None:
     """Score throughput: all instances, from the first start to the last stop."""
     lost = failed(entry, entry.runs)
     if lost:
-        entry.faults.append(f"status: {counted(len(lost), 'instance')} without convergence, to be pruned")
+        reasons = reasons_lost(entry, lost)
+        what = f"not to count ({reasons})" if reasons else "without convergence"
+        entry.faults.append(f"status: {counted(len(lost), 'instance')} {what}, to be pruned")
         return
     starts = [run.start_unix_s for run in entry.runs if run.start_unix_s is not None]
     stops = [run.start_unix_s + run.time_to_train_s for run in entry.runs

@@ -13,7 +13,10 @@ from hpcbench.mlperf.official_checker import keys_of_rules, messages_of
 from hpcbench.results.mllog_reader import MARK
 from staging.errors import DataError
 from staging.formats.regular import read_text
+from staging.one_line import one_line
 
+QUALITY = re.compile(r"Failed checks for (eval_error|eval_accuracy) :")
+"""The official checker's message for a published target that was not reached."""
 KEY = '"key": "'
 TEXT = r'"[^"\\\x00-\x1f]*"'
 VALUE = rf"(?:-?(?:0|[1-9]\d{{0,300}})(?:\.\d+)?(?:[eE][-+]?\d+)?|{TEXT}|null|true|false)"
@@ -62,6 +65,8 @@ class OfficialLog:
     seeds_problem: str | None = None
     division: Any = None
     """The first ``submission_division``."""
+    rejection: str | None = None
+    """Why the compliance checker rejects it: its first message, if there is one on more than the published quality."""
 
 
 def read_official_log(path: Path, ruleset: str) -> OfficialLog:
@@ -77,10 +82,11 @@ def read_official_log(path: Path, ruleset: str) -> OfficialLog:
 def official_log(name: str, text: str, ruleset: str) -> OfficialLog:
     """Like ``read_official_log``, from the file's content ``text``."""
     lines, broken, crash = parse(text, keys_of_rules(ruleset) | {"seed"})
-    accepted = False
+    accepted, messages = False, list[str]()
     if crash is None:
         try:
-            accepted = not messages_of(lines, broken, ruleset)
+            messages = messages_of(lines, broken, ruleset)
+            accepted = not messages
         except Exception as error:  # whatever its rules raise ends the official command
             crash = words_of(error)
     converged, stopped = convergence_of(lines, broken)
@@ -90,6 +96,7 @@ def official_log(name: str, text: str, ruleset: str) -> OfficialLog:
     return OfficialLog(
         name, accepted, crash, start, stop, scale, lacks, scale_crash, converged, stopped, seeds, problem,
         next((line.value["value"] for line in lines if line.key == "submission_division"), None),
+        next((one_line(message, 200) for message in messages if not QUALITY.match(message)), None),
     )  # fmt: skip
 
 

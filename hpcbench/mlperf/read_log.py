@@ -13,7 +13,7 @@ from hpcbench.mlperf.convergence_check import SAMPLES_AS_EPOCHS
 from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.log_phases import phases_of
 from hpcbench.mlperf.run_record import RunRecord
-from hpcbench.mlperf.step_lines import is_of_the_run
+from hpcbench.mlperf.step_lines import OF_STEPS, is_to_be_parsed
 from hpcbench.results.mllog_reader import Event, read_events
 from hpcbench.results.units import counted
 from staging.errors import DataError
@@ -36,7 +36,8 @@ def read_log(location: LogLocation, *, staged_beside: bool = False) -> RunRecord
 
     Raises ``DataError`` for a file that cannot be read or holds no line of a log.
     """
-    lines, problems = read_events(location.path, is_of_the_run)
+    parsed, problems = read_events(location.path, is_to_be_parsed)
+    lines = [event for event in parsed if event.key not in OF_STEPS]
     events = [event for event in lines if finite(event.time_ms)]
     if not events:
         why = f" that can be read; the first: {one_line(problems[0], LONGEST_TEXT)}" if problems else ""

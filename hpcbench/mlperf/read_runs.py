@@ -13,7 +13,7 @@ from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.log_cache import LogCache, Reading
 from hpcbench.mlperf.own_runs import read_own_run
 from hpcbench.mlperf.read_log import LONGEST_TEXT, read_log, text
-from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
+from hpcbench.mlperf.run_record import FEWEST_ALIKE, UNREAD, RunRecord
 from staging.errors import DataError, InputError
 from staging.one_line import one_line
 from staging.progress import Progress
@@ -21,8 +21,6 @@ from staging.progress import Progress
 AT_ONCE = 16
 FEWEST_FOR_PROCESSES = 200
 """Fewer logs than this are read before another process has started."""
-UNREAD = "cannot be read: "
-"""Start of the reason of a run whose log cannot be read."""
 FIELDS = frozenset(field.name for field in fields(RunRecord))
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 FEWEST_ALIKE = 3
 """This many equal evaluations show that two runs trained alike."""
+UNREAD = "cannot be read: "
+"""Start of the reason of a run whose log cannot be read."""
 
 
 def source(lines: str, unit: str = "") -> dict[str, str]:

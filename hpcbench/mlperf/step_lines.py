@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from hpcbench.mlperf.official_log import PLAIN
+from hpcbench.results.mllog_reader import MARK
+
 KEY = re.compile(r'"key"\s*:\s*"([^"\\]*)"')
 OF_STEPS = frozenset(
     {"learning_rate", "train_accuracy", "train_loss", "eval_loss", "tracked_stats", "power_reading", "train_error"}
@@ -15,3 +18,8 @@ def is_of_the_run(line: str) -> bool:
     """Whether a log line is not one of a step. A line whose key cannot be read counts as one of the run."""
     key = KEY.search(line)
     return key is None or key.group(1) not in OF_STEPS
+
+
+def is_to_be_parsed(line: str) -> bool:
+    """Whether a log line is of the run, or may be one of a step that cannot be parsed."""
+    return is_of_the_run(line) or PLAIN.fullmatch(line.rpartition(MARK)[2].rstrip()) is None

@@ -143,7 +143,7 @@ def test_a_log_that_cannot_be_read_spoils_no_others(published: Path, capsys: pyt
     assert main(["results", str(published)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "result_3.txt: cannot be read: " in shown
-    assert "v1.0 ORG two deepcam: status: result_3 did not converge and counts as the slowest" in shown
+    assert "v1.0 ORG two deepcam: status: result_3 counts as the slowest: its log cannot be read" in shown
 
 
 def test_where_no_log_can_be_read_one_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

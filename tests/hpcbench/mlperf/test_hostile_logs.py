@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,19 @@ def test_a_line_that_no_parser_takes_is_a_note(line: str, tmp_path: Path) -> Non
     found = record_of(log)
     assert found.epochs == 35
     assert found.notes[0].startswith("1 line cannot be read, the first: line ")
+
+
+def test_lines_of_steps_that_no_parser_takes_are_counted(tmp_path: Path) -> None:
+    """The other lines of steps are passed over, unparsed; one that another program would have written is no fault."""
+    log = tmp_path / "result_0.txt"
+    step = '{"key": "train_loss", "value": [1], "metadata": {"step_num": 7}, "time_ms": 1e3}'
+    log.write_text(DEEPCAM.read_text() + f":::MLLOG {step}\n" + f":::MLLOG {step[:-20]}\n" * 2)
+    found = record_of(log)
+    assert found.notes[0].startswith("2 lines cannot be read, the first: line ")
+    log.write_text(DEEPCAM.read_text())
+    whole = record_of(log)
+    assert not whole.notes
+    assert replace(found, notes=[]) == whole
 
 
 def test_numbers_of_steps_out_of_range_are_not_compared(tmp_path: Path) -> None:

@@ -126,6 +126,24 @@ def test_runs_below_the_target(tmp_path: Path, misses: int, scored: bool) -> Non
     assert scored or said(entry) == "official: no score: 2 logs are not accepted; one may"
 
 
+def test_a_run_whose_log_is_rejected_did_converge(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    without = [f"result_{number}: its log is rejected: Required EXACTLY_ONE occurrence of 'opt_betas' but found 0"
+               for number in range(2)]  # fmt: skip
+    for number in range(2):
+        path = folder / f"result_{number}.txt"
+        write(path, [entry for entry in read(path) if entry["key"] != "opt_betas"])
+        entry = entry_of(folder)
+        if number == 0:
+            assert entry.score_min is not None
+            assert f"status: {without[0].replace(':', ' counts as the slowest:', 1)}" in entry.notes
+    assert entry.score_min is None
+    assert f"status: 2 runs do not count ({'; '.join(without)}); one may" in entry.faults
+    change(folder, 1, "run_stop", metadata={"status": "aborted"})
+    words = f"status: 2 runs do not count ({without[0]}; result_1: did not converge); one may"
+    assert words in entry_of(folder).faults
+
+
 def test_unequal_instances_end_the_official_command(tmp_path: Path) -> None:
     folder = make(tmp_path, weak=True)
     change(folder, 1, "number_of_nodes", value=3)

@@ -78,7 +78,9 @@ def judged(runs: Sequence[PublishedRun], published: Sequence[ModelEntry]) -> Jud
     score(entry)
     first = runs[0]
     costs, ruleset = costs_of(first), ruleset_of_round(first.round)
-    if entry.score_min is None or ruleset is None or costs is None or first.time_to_train_s is None:
+    # Entries that converged too fast for the rules, which give them no score, are compared by their minutes.
+    minutes = entry.withheld_min if entry.score_min is None else entry.score_min
+    if minutes is None or ruleset is None or costs is None or first.time_to_train_s is None:
         return None
     assert first.application is not None
     assert first.global_batch_size is not None
@@ -92,7 +94,7 @@ def judged(runs: Sequence[PublishedRun], published: Sequence[ModelEntry]) -> Jud
     known = on_another_system(known, ratios_of([one for one in published if one.site != site], same), same)
     projected = project(known, costs, RUNS[first.application], reference)
     name = f"{first.round} {first.organization} {first.system} {first.application}"
-    return Judged(name, same, entry.score_min, projected.middle_min, projected.low_min, projected.high_min,
+    return Judged(name, same, minutes, projected.middle_min, projected.low_min, projected.high_min,
                   first.time_to_train_s / MINUTE_S)  # fmt: skip
 
 

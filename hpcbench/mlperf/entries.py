@@ -41,6 +41,8 @@ class Entry:
     pruned: int = 0
     score_min: float | None = None
     """Time to train: olympic mean in minutes, normalised. Throughput: minutes from the first start to the last stop."""
+    withheld_min: float | None = None
+    """The minutes that would be the score, of an entry to which the rules give none; see ``may_have_score``."""
     models_per_min: float | None = None
     """Throughput only: runs divided by these minutes."""
     official: OfficialScore | None = None
@@ -111,19 +113,50 @@ def score(entry: Entry, cache: LogCache | None = None) -> None:
         entry.faults.append("mixed: the runs differ in application, batch or division")
         return
     needed = RUNS.get(entry.first.application or "")
+    throughput = entry.first.mode == "throughput"
+    counting = distinct_seeds(entry) if throughput else window(entry, needed)
     if needed is not None:
-        check_count(entry, needed)
+        check_count(entry, needed, len(counting) if throughput else len(entry.runs))
     check_seeds(entry)
-    if entry.first.mode == "throughput":
-        compare_convergence(entry, entry.runs, cache)
-        score_throughput(entry)
+    compare_convergence(entry, counting, cache)
+    if throughput:
+        score_throughput(entry, counting)
     else:
-        counting = window(entry, needed)
-        compare_convergence(entry, counting, cache)
         score_time(entry, counting)
+    if not may_have_score(entry, counting, needed):
+        entry.withheld_min, entry.score_min, entry.models_per_min = entry.score_min, None, None
     findings = check_entry(entry.runs, entry.pruned)
     entry.faults += findings.faults
     entry.notes += findings.notes
+
+
+def may_have_score(entry: Entry, counting: Sequence[RunRecord], needed: int | None) -> bool:
+    """Whether the rules give a score: to enough runs that pass the convergence test and, if closed, share no seed.
+
+    Instances that share one are left out of ``counting``. v0.7 has no rule on seeds.
+    """
+    if needed is not None and len(counting) < needed:
+        return False
+    alike = entry.first.mode != "throughput" and repeated_seeds(entry) > 0
+    if alike and entry.first.division == "closed" and entry.ruleset is not None:
+        return False
+    return entry.convergence is None or entry.convergence.passed
+
+
+def distinct_seeds(entry: Entry) -> list[RunRecord]:
+    """The instances without those that have the seed of another; of each seed the first one that did not fail."""
+    lost = {id(run) for run in failed(entry, entry.runs)}
+    kept: dict[object, RunRecord] = {}
+    for run in sorted(entry.runs, key=lambda run: id(run) in lost):
+        kept.setdefault(("no seed", id(run)) if run.seed is None else run.seed, run)
+    chosen = {id(run) for run in kept.values()}
+    return [run for run in entry.runs if id(run) in chosen]
+
+
+def repeated_seeds(entry: Entry) -> int:
+    """The number of runs with the seed of another."""
+    seeds = Counter(run.seed for run in entry.runs if run.seed is not None)
+    return sum(count - 1 for count in seeds.values())
 
 
 def window(entry: Entry, needed: int | None) -> list[RunRecord]:
@@ -138,9 +171,8 @@ def window(entry: Entry, needed: int | None) -> list[RunRecord]:
     return entry.runs[first : first + needed]
 
 
-def check_count(entry: Entry, needed: int) -> None:
+def check_count(entry: Entry, needed: int, run_count: int) -> None:
     """Check the number of runs: time to train takes exactly ``needed``, throughput at least as many."""
-    run_count = len(entry.runs)
     if entry.first.mode == "throughput" and run_count < needed:
         entry.faults.append(f"count: {counted(run_count, 'instance')}, fewer than {needed}")
     if entry.first.mode != "throughput" and run_count != needed:
@@ -149,8 +181,7 @@ def check_count(entry: Entry, needed: int) -> None:
 
 def check_seeds(entry: Entry) -> None:
     """Check the seeds: runs with one seed, or one trajectory, are one run."""
-    seeds = Counter(run.seed for run in entry.runs if run.seed is not None)
-    twice = sum(count - 1 for count in seeds.values())
+    twice = repeated_seeds(entry)
     if twice and entry.first.mode == "throughput":
         entry.faults.append(f"seeds: {counted(twice, 'instance')} with the seed of another, to be pruned")
     elif twice and entry.first.division == "closed":
@@ -237,19 +268,19 @@ def score_time(entry: Entry, counting: Sequence[RunRecord]) -> None:
         entry.notes.append(f"convergence: normalised by {factor:.4f}: below the reference, within its limits")
 
 
-def score_throughput(entry: Entry) -> None:
-    """Score throughput: all instances, from the first start to the last stop."""
+def score_throughput(entry: Entry, counting: Sequence[RunRecord]) -> None:
+    """Score throughput: the instances that count, from the first start to the last stop; none may have failed."""
     lost = failed(entry, entry.runs)
     if lost:
         reasons = reasons_lost(entry, lost)
         what = f"not to count ({reasons})" if reasons else "without convergence"
         entry.faults.append(f"status: {counted(len(lost), 'instance')} {what}, to be pruned")
         return
-    starts = [run.start_unix_s for run in entry.runs if run.start_unix_s is not None]
-    stops = [run.start_unix_s + run.time_to_train_s for run in entry.runs
+    starts = [run.start_unix_s for run in counting if run.start_unix_s is not None]
+    stops = [run.start_unix_s + run.time_to_train_s for run in counting
              if run.start_unix_s is not None and run.time_to_train_s is not None]  # fmt: skip
     entry.score_min = (max(stops) - min(starts)) / MINUTE_S
-    entry.models_per_min = len(entry.runs) / entry.score_min
+    entry.models_per_min = len(counting) / entry.score_min
 
 
 def explain(entry: Entry) -> None:
@@ -268,7 +299,8 @@ def explain(entry: Entry) -> None:
     elif official.minutes is None:
         entry.notes.append(f"official: no score: {official.why}")
     elif entry.score_min is None or not math.isclose(official.minutes, entry.score_min, abs_tol=1e-6, rel_tol=1e-9):
-        entry.notes.append(f"official: {'; '.join(differences(entry, official)) or 'the rules give another score'}")
+        other = "the rules give no score" if entry.score_min is None else "the rules give another score"
+        entry.notes.append(f"official: {'; '.join(differences(entry, official)) or other}")
 
 
 def differences(entry: Entry, official: OfficialScore) -> list[str]:
@@ -290,6 +322,10 @@ def differences(entry: Entry, official: OfficialScore) -> list[str]:
     rejected = sum(not log.accepted for log in entry.logs.values())
     if throughput and rejected:
         reasons.append(f"it leaves out {counted(rejected, 'log')} that it rejects, and the rules ask to prune them")
+    counting = distinct_seeds(entry) if throughput else entry.runs
+    repeated = [run for run in entry.runs if run not in counting and accepted(entry, run)]
+    if repeated:
+        reasons.append(f"it counts {counted(len(repeated), 'instance')} with the seed of another")
     if {Path(run.path).name for run in entry.runs} != set(entry.logs):
         reasons.append("it counts files whose names have no number")
     if len({(run.application, run.global_batch_size, run.division) for run in entry.runs}) > 1:

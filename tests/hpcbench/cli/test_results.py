@@ -25,7 +25,7 @@ round        organization  system  application  mode           score  official  
 v1.0 closed  CENTRE        box     deepcam      time to train  1.545     1.545  kept
 v1.0 closed  OTHER         box     cosmoflow    time to train  7.508     7.508  kept
 v1.0 open    THIRD         box     deepcam      throughput         -     2.728  broken
-v2.0 closed  CENTRE        box     deepcam      time to train  1.672     2.507  broken
+v2.0 closed  CENTRE        box     deepcam      time to train      -     2.507  broken
 v1.0 CENTRE box deepcam: trajectory: 5 of 5 runs have the same
 v1.0 OTHER box cosmoflow: trajectory: 10 of 10 runs have the same
 v1.0 THIRD box deepcam: status: 1 instance without convergence, to be pruned

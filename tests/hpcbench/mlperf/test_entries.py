@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.mlperf.entries import Entry, entries_of
+from hpcbench.mlperf.entries import Entry, distinct_seeds, entries_of, score
 from hpcbench.mlperf.entries_table import row_of
+from hpcbench.mlperf.published import published_runs
 from hpcbench.mlperf.run_record import RunRecord
 
 RUN = RunRecord(
@@ -70,7 +71,7 @@ def test_epochs_below_the_reference_slow_the_score_down() -> None:
     entry = entry_of(runs(epochs=22.0))
     assert entry.score_min == pytest.approx(3.0 * 22.625 / 22)
     too_fast = entry_of(runs(epochs=20.0))
-    assert too_fast.score_min == pytest.approx(3.0)
+    assert too_fast.score_min is None, "the rules accept no entry below the least mean"
     assert too_fast.faults[0].startswith("convergence: 20 epochs, the reference 22.62")
     assert entry_of(runs(epochs=20.0, division="open")).convergence is None
     assert entry_of(runs(epochs=20.0, round="v0.7")).convergence is None
@@ -83,7 +84,10 @@ def test_throughput_lasts_from_the_first_start_to_the_last_stop() -> None:
     assert entry.score_min == pytest.approx(63.0)
     assert entry.models_per_min == pytest.approx(5 / 63)
     made[1].seed = 0
-    assert "seeds: 1 instance with the seed of another, to be pruned" in entry_of(made).faults
+    repeated = entry_of(made)
+    assert "seeds: 1 instance with the seed of another, to be pruned" in repeated.faults
+    assert "count: 4 instances, fewer than 5" in repeated.faults
+    assert (repeated.score_min, repeated.models_per_min) == (None, None)
     made[1].accelerators = 16
     assert "sizes: instances of 16 and 2,048 accelerators" in entry_of(made).faults
     made[3].status = "aborted"
@@ -100,6 +104,19 @@ def test_a_throughput_is_tested_against_the_reference_but_not_normalised() -> No
     assert row_of(entry_of(runs(epochs=22.0)))["factor"] == pytest.approx(22.625 / 22)
     too_fast = entry_of(runs(mode="throughput", epochs=20.0))
     assert too_fast.faults[0].startswith("convergence: 20 epochs, the reference 22.62")
+
+
+def test_instances_with_the_seed_of_another_are_pruned() -> None:
+    """The last of six instances stops latest, and has the seed of the first; it counts where the first failed."""
+    made = runs((1.0, 2.0, 3.0, 4.0, 5.0, 60.0), mode="throughput")
+    made[5].seed = 0
+    entry = entry_of(made)
+    assert entry.score_min == pytest.approx(5.0)
+    assert entry.models_per_min == pytest.approx(5 / 5)
+    assert entry.faults == ["seeds: 1 instance with the seed of another, to be pruned"]
+    made[0].status = "aborted"
+    assert entry_of(made).score_min is None, "until the failed one is pruned"
+    assert [run.time_to_train_s for run in distinct_seeds(Entry(made))] == [120, 180, 240, 300, 3600]
 
 
 def test_pruned_runs_do_not_count() -> None:
@@ -129,7 +146,30 @@ def break_seed(made: list[RunRecord]) -> None:
 def test_a_broken_rule_is_named(change: Callable[[list[RunRecord]], object], fault: str) -> None:
     made = runs()
     change(made)
-    assert fault in entry_of(made).faults
+    entry = entry_of(made)
+    assert fault in entry.faults
+    assert (entry.score_min is not None) == (len(made) > 5), "of more runs a window has a score"
+
+
+@pytest.mark.parametrize("where", [{"division": "open"}, {"round": "v0.7"}])
+def test_runs_may_share_a_seed_where_no_rule_forbids_it(where: dict[str, str]) -> None:
+    made = runs(**where)
+    break_seed(made)
+    assert entry_of(made).score_min == pytest.approx(3.0)
+
+
+def test_published_entries_without_a_score_by_the_rules() -> None:
+    """Three converged faster than the reference allows, which was waived for them, and one did not converge."""
+    groups: dict[tuple[object, ...], list[RunRecord]] = {}
+    for run in published_runs():
+        if not run.pruned:
+            groups.setdefault((run.round, run.organization, run.system, run.application, run.mode), []).append(run)
+    made = {key: Entry(list(group)) for key, group in groups.items()}
+    for entry in made.values():
+        score(entry)
+    unscored = {key[:2]: entry.faults[0].partition(":")[0] for key, entry in made.items() if entry.score_min is None}
+    assert unscored == {("v0.7", "Fujitsu"): "status", ("v1.0", "LBNL"): "convergence", ("v1.0", "NVIDIA"):
+                        "convergence", ("v2.0", "HelmholtzAI"): "convergence"}  # fmt: skip
 
 
 def test_runs_of_one_trajectory_are_counted() -> None:

@@ -64,6 +64,8 @@ def test_a_published_score(tmp_path: Path) -> None:
     folder = make(tmp_path)
     for path in folder.iterdir():
         path.write_bytes(DEEPCAM.read_bytes())
+    for number in range(5):
+        change(folder, number, "seed", value=number)
     entry = entry_of(folder)
     events = {each["key"]: each["time_ms"] for each in read(DEEPCAM) if each["key"] in ("run_start", "run_stop")}
     assert entry.official is not None
@@ -162,7 +164,10 @@ def test_rejected_instances_are_left_out_by_the_official_tool(tmp_path: Path) ->
     assert entry.official is not None
     assert entry.official.minutes == pytest.approx(theirs(folder), abs=1e-6)
     assert entry.score_min is None
-    assert said(entry) == "official: it leaves out 1 log that it rejects, and the rules ask to prune them"
+    assert said(entry) == (
+        "official: it leaves out 1 log that it rejects, and the rules ask to prune them; "
+        "it counts 1 instance with the seed of another"
+    )
 
 
 def test_logs_without_a_number_count_officially(tmp_path: Path) -> None:

@@ -135,6 +135,8 @@ def entry_of(records: Sequence[RunRecord]) -> EntryRuns:
     if lacks_epochs(first):
         notes.append("no seconds of epochs in the shipped records; all but staging and evaluation counts as training")
     made = EntryRuns(name_of(first), tuple(runs), notes=tuple(notes))
+    if unlike := differences(runs):
+        return replace(made, why_not=f"its runs differ in {unlike}; give runs of one setup")
     good = [run for run in runs if run.status == "success" and run.epochs and seconds_of(run) is not None]
     lost = len(runs) - len(good)
     if not good:
@@ -148,6 +150,17 @@ def entry_of(records: Sequence[RunRecord]) -> EntryRuns:
         kept = sorted(good, key=lambda run: run.time_to_train_s or math.inf)[1 : None if lost else -1]
     seconds = mean_seconds([parts for run in kept if (parts := seconds_of(run)) is not None])
     return replace(made, kept=tuple(kept), seconds=seconds, epochs=fmean(run.epochs or 0.0 for run in kept))
+
+
+def differences(runs: Sequence[RunRecord]) -> str:
+    """In which batch or size runs differ that should make one result, with the values; empty if in neither."""
+    values = {
+        "global batch": sorted({run.global_batch_size for run in runs if run.global_batch_size is not None}),
+        "accelerators": sorted({run.accelerators for run in runs if run.accelerators is not None}),
+    }
+    return " and ".join(
+        f"{name} ({', '.join(f'{value:,}' for value in found)})" for name, found in values.items() if len(found) > 1
+    )
 
 
 def each_once(records: Sequence[RunRecord]) -> list[RunRecord]:

@@ -140,6 +140,13 @@ def printed(analysis: Analysis) -> str:
     sentences = [
         textwrap.fill(one_line(sentence), 98, subsequent_indent="  ") for sentence in summary(analysis, pairs=True)
     ]
+    sentences += [
+        textwrap.fill(
+            one_line(f"{entry.name} ({application_name(entry.key[0])}) is left out: {entry.why_not}."), 98,
+            subsequent_indent="  ",
+        )
+        for entry in analysis.entries if entry.why_not is not None
+    ]  # fmt: skip
     own = [f"\nEntries of no round: {NOT_VERIFIED}."] if analysis.own else []
     return "\n".join([*rankings, *sentences, *own])
 

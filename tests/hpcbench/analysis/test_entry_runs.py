@@ -99,3 +99,13 @@ def test_a_log_without_epochs_has_no_score() -> None:
     made = entry(run(0, epochs_s=[]))
     assert made.score_s is None
     assert made.why_not == "no run reached its target with epochs logged"
+
+
+def test_runs_of_several_batches_or_sizes_are_no_entry() -> None:
+    """The first run would lend its accelerators and its batch to the others."""
+    mixed = entry(run(0), run(1, global_batch_size=32), run(2))
+    assert mixed.score_s is None
+    assert mixed.why_not == "its runs differ in global batch (16, 32); give runs of one setup"
+    unequal = entry(*(run(number, mode="throughput", accelerators=8 * (number + 1)) for number in range(2)))
+    assert unequal.why_not == "its runs differ in accelerators (8, 16); give runs of one setup"
+    assert entry(run(0), run(1, accelerators=None)).score_s is not None, "unknown is no difference"

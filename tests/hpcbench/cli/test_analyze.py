@@ -196,3 +196,19 @@ def test_a_folder_that_cannot_be_written(published: Path, capsys: pytest.Capture
     (published / "file").write_text("")
     assert main(["analyze", str(published), "--out", str(published / "file" / "out")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_an_entry_of_several_batches_is_left_out_with_its_reason(
+    published: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixed = in_round(published, DEEPCAM, "mixed")
+    text = DEEPCAM.read_text().replace('"global_batch_size", "value": 2048', '"global_batch_size", "value": 1024')
+    mixed.with_name("result_2.txt").write_text(text)
+    why = "its runs differ in global batch (1,024, 2,048); give runs of one setup"
+    assert main(["analyze", str(mixed.parent), "--out", str(published / "none")]) == 2
+    said = capsys.readouterr().err
+    assert f"no entry has a time to compare; of v1.0 ORG mixed: {why}" in said
+    assert said.count("\n") == 1
+    assert main(["analyze", str(published), "--out", str(published / "out")]) == 0
+    assert f"v1.0 ORG mixed (DeepCAM) is left out: {why}." in " ".join(capsys.readouterr().out.split())
+    assert why in (published / "out" / "analysis.html").read_text()

@@ -12,6 +12,9 @@ from hpcbench.results.mllog_reader import Event
 
 LONGEST_S = 400 * 86_400.0
 MOST_STEPS = 2**53
+MOST_EPOCHS = 1000
+"""Most epochs of a block; a larger ``epoch_count`` is not believed."""
+STOPS = ("epoch_stop", "block_stop")
 _time_ms = attrgetter("time_ms")
 
 
@@ -31,7 +34,10 @@ class LogPhases:
     staging_before_s: float | None = None
     """Those that begin before ``run_start``."""
     epochs_s: list[float] = field(default_factory=list)
-    """Training of each epoch: ``epoch_start`` to ``epoch_stop``, without evaluation and staging in between."""
+    """Training of each epoch: ``epoch_start`` to ``epoch_stop``, without evaluation and staging in between.
+
+    In a log of blocks ``block_start`` to ``block_stop``, in equal parts for the ``epoch_count`` epochs of a block.
+    """
     evaluations_s: list[float] = field(default_factory=list)
     """``eval_start`` to ``eval_stop``."""
     notes: list[str] = field(default_factory=list)
@@ -72,19 +78,22 @@ def phases_of(events: Sequence[Event], *, staged_beside: bool = False) -> LogPha
     phases.staging_before_s, phases.staging_s = _length(before), _length(within)
     evaluated = _cut(_intervals(events, "eval_start", "eval_stop", phases), start, stop)
     phases.evaluations_s = [(end - begin) / 1e3 for begin, end in evaluated]
-    numbered = [event for event in events if event.key.startswith("eval_") or event.key == "epoch_stop"]
+    numbered = [event for event in events if event.key.startswith("eval_") or event.key in STOPS]
     numbered.sort(key=_time_ms)
-    epochs = _cut(_epochs(events, stop), start, stop)
+    epochs = [epoch for epoch in _epochs(events, stop) if start <= epoch[0] < stop]
     if staged_beside and within:
-        phases.staging_s = sum(end - begin - _overlap((begin, end), epochs) for begin, end in within) / 1e3
+        trains = [(begin, end) for begin, end, _ in epochs]
+        phases.staging_s = sum(end - begin - _overlap((begin, end), trains) for begin, end in within) / 1e3
         within = []
-    for begin, end in epochs:
+    for begin, end, count in epochs:
         near = [evaluation for evaluation in evaluated if evaluation[1] > begin and evaluation[0] < end]
         inside = [evaluation for evaluation in near if begin <= evaluation[0]]
         ends_before = len(inside) == 1 and not _trains_after(numbered, inside[0], end)
         trained = (begin, inside[0][0] if ends_before else end)
         taken = _overlap(trained, near) + _overlap(trained, within)
-        phases.epochs_s.append((trained[1] - trained[0] - taken) / 1e3)
+        phases.epochs_s += [(trained[1] - trained[0] - taken) / 1e3 / count] * count
+    if not sum(phases.epochs_s):
+        phases.notes.append("no seconds of training between epoch_start and epoch_stop, or block_start and block_stop")
     return phases
 
 
@@ -112,17 +121,31 @@ def _intervals(events: Sequence[Event], first: str, last: str, phases: LogPhases
     return made
 
 
-def _epochs(events: Sequence[Event], stop: float) -> list[Interval]:
-    """Intervals from each ``epoch_start`` to its ``epoch_stop``, else to the next ``epoch_start`` or the run's end."""
-    made: list[Interval] = []
-    begin: float | None = None
+def _epochs(events: Sequence[Event], stop: float) -> list[tuple[float, float, int]]:
+    """Intervals from each ``epoch_start`` to its ``epoch_stop``, else to the next ``epoch_start`` or the run's end.
+
+    Each with its number of epochs: 1, and of a block with its end what its ``epoch_count`` says. A log without
+    ``epoch_start`` is read by its blocks.
+    """
+    word = "epoch" if any(event.key == "epoch_start" for event in events) else "block"
+    made: list[tuple[float, float, int]] = []
+    begin: Event | None = None
     for event in events:
-        if event.key not in ("epoch_start", "epoch_stop", "run_stop"):
+        if event.key not in (f"{word}_start", f"{word}_stop", "run_stop"):
             continue
-        if begin is not None and event.time_ms >= begin:
-            made.append((begin, min(event.time_ms, stop)))
-        begin = event.time_ms if event.key == "epoch_start" else None
+        if begin is not None and event.time_ms >= begin.time_ms:
+            ended = event.key == "block_stop"
+            made.append((begin.time_ms, min(event.time_ms, stop), _epoch_count(begin) if ended else 1))
+        begin = event if event.key == f"{word}_start" else None
     return made
+
+
+def _epoch_count(block: Event) -> int:
+    """The epochs of a block; 1 if its start does not say."""
+    count = block.metadata.get("epoch_count")
+    if isinstance(count, bool) or not isinstance(count, int | float):
+        return 1
+    return int(count) if 1 <= count <= MOST_EPOCHS else 1
 
 
 def _trains_after(events: Sequence[Event], evaluated: Interval, end: float) -> bool:
@@ -132,8 +155,8 @@ def _trains_after(events: Sequence[Event], evaluated: Interval, end: float) -> b
     """
     first, last = bisect_left(events, evaluated[0], key=_time_ms), bisect_right(events, end, key=_time_ms)
     later = events[first:last]
-    evaluations = [event for event in later if event.key != "epoch_stop"]
-    stops = [event for event in later if event.key == "epoch_stop" and event.time_ms >= evaluated[1]]
+    evaluations = [event for event in later if event.key not in STOPS]
+    stops = [event for event in later if event.key in STOPS and event.time_ms >= evaluated[1]]
     within = any(event.epoch is not None and event.epoch % 1 for event in evaluations)
     return bool(stops) and (within or 0 < _steps(evaluations) < _steps(stops))
 

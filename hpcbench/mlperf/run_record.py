@@ -93,7 +93,8 @@ class RunRecord:
     epochs_s: list[float] = field(
         default_factory=list,
         metadata=source(
-            "epoch_start to epoch_stop of each epoch, without evaluation and staging; of resumed own runs, epochs.csv",
+            "epoch_start to epoch_stop of each epoch, or block_start to block_stop / epoch_count, without evaluation "
+            "and staging; of resumed own runs, epochs.csv",
             "s",
         ),
     )

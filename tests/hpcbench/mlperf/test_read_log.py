@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,28 @@ def test_a_log_that_evaluates_within_epochs_has_all_its_training() -> None:
     assert found.staging_s == pytest.approx(146.796)
     # An epoch with an evaluation trains as long as one without.
     assert max(found.epochs_s[1:]) < 1.2 * min(found.epochs_s[1:-1])
+
+
+def test_blocks_are_read_as_epochs(tmp_path: Path) -> None:
+    """The official rules accept them in place of epochs; ``epoch_count`` says how many of these a block has."""
+
+    def block(count: Any) -> Callable[[Line], Line]:
+        names = {"epoch_start": "block_start", "epoch_stop": "block_stop"}
+        more = {} if count is None else {"epoch_count": count}
+        return lambda line: line | {"key": names.get(line["key"], line["key"]), "metadata": line["metadata"] | more}
+
+    epochs = record_of(DEEPCAM)
+    for count in (None, 1, 0, 10**400, "2"):
+        blocks = record_of(altered(DEEPCAM, tmp_path / "blocks", block(count)))
+        assert replace(blocks, path=epochs.path) == epochs
+    double = record_of(altered(DEEPCAM, tmp_path / "blocks", block(2)))
+    assert double.epochs_s[:4] == pytest.approx([epochs.epochs_s[number] / 2 for number in (0, 0, 1, 1)])
+    assert sum(double.epochs_s) == pytest.approx(sum(epochs.epochs_s))
+    without = record_of(
+        altered(DEEPCAM, tmp_path / "none", lambda line: None if line["key"].startswith("epoch_") else line)
+    )
+    assert without.epochs_s == []
+    assert without.notes == ["no seconds of training between epoch_start and epoch_stop, or block_start and block_stop"]
 
 
 def test_what_a_log_does_not_tell_is_absent(tmp_path: Path) -> None:

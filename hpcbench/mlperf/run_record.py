@@ -20,7 +20,8 @@ def source(lines: str, unit: str = "") -> dict[str, str]:
 class RunRecord:
     """A run. ``None`` is what cannot be known; it is never zero.
 
-    If a log does not give nodes and accelerators, they are those of the system description beside it.
+    If a log does not give nodes and accelerators, they are those of the system description beside it; the nodes of a
+    throughput's instance never are, since a description tells those of all instances.
     """
 
     path: str = field(default="", metadata=source("the file, or the run folder"))
@@ -43,12 +44,16 @@ class RunRecord:
     )
     pruned: bool = field(default=False, metadata=source("the folder pruned_results"))
     nodes: int | None = field(
-        default=None, metadata=source("number_of_nodes of the instance, else number_of_nodes of the system description")
+        default=None,
+        metadata=source(
+            "number_of_nodes of the instance; where a log for time to train has none, that of the system description"
+        ),
     )
     accelerators: int | None = field(
         default=None,
         metadata=source(
-            "number_of_nodes x accelerators_per_node, a node without any counted as one; else of the description"
+            "nodes x accelerators_per_node (of the system description where the log has none), a node without any "
+            "counted as one"
         ),
     )
     accelerator: str | None = field(
@@ -70,11 +75,18 @@ class RunRecord:
     reason: str | None = field(default=None, metadata=source("why a run is not a success, in words"))
     epochs: float | None = field(
         default=None,
-        metadata=source("epoch_num of the last eval_error or eval_accuracy before a run_stop with success"),
+        metadata=source(
+            "epoch_num of the last evaluation (see qualities) before a run_stop with success; of OpenFold, which "
+            "counts samples there, divided by train_samples"
+        ),
     )
-    quality: float | None = field(default=None, metadata=source("value of that line"))
+    quality: float | None = field(default=None, metadata=source("value of the last evaluation before run_stop"))
     qualities: list[float] = field(
-        default_factory=list, metadata=source("values of eval_error, else eval_accuracy, before run_stop")
+        default_factory=list,
+        metadata=source(
+            "values before run_stop of eval_error (cosmoflow, oc20) or eval_accuracy (deepcam, openfold); of another "
+            "application, or where a log lacks that key, of the one that it has first"
+        ),
     )
     start_unix_s: float | None = field(default=None, metadata=source("run_start", "s"))
     time_to_train_s: float | None = field(default=None, metadata=source("run_start to run_stop", "s"))

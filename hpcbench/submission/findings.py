@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpcbench.config.schema import SubmissionConfig
 from hpcbench.measure.log_rules import PUBLISHED_TARGETS
 from hpcbench.mlperf.compliance import check_log
 from hpcbench.mlperf.convergence_check import check_convergence, has_points
@@ -16,7 +17,7 @@ from hpcbench.results.units import counted
 from hpcbench.submission.power_logs import LEAST_READINGS, NodePower, power_of
 from hpcbench.submission.submission_tree import NamedEntry
 from hpcbench.submission.submitted_runs import SubmittedRun, group_of
-from hpcbench.submission.system_facts import blanks, unlike
+from hpcbench.submission.system_facts import STATUSES, Facts, blanks, unlike
 
 NODE = "node"
 """What ``energy_sources`` says that counters of a whole node cover."""
@@ -36,8 +37,8 @@ class Finding:
     """Whether the entry can be submitted nevertheless."""
 
 
-def find_faults(named: Sequence[NamedEntry], folder: Path, ruleset: str) -> list[Finding]:
-    """What is missing from the entries whose tree is in ``folder``, and notes on them."""
+def find_faults(named: Sequence[NamedEntry], folder: Path, ruleset: str, facts: Facts) -> list[Finding]:
+    """What is missing from the entries whose tree is in ``folder``, and notes on them and on what ``facts`` leaves."""
     findings: list[Finding] = []
     timed = {named_entry.entry.benchmark for named_entry in named if named_entry.entry.mode == "strong"}
     for named_entry in named:
@@ -49,11 +50,21 @@ def find_faults(named: Sequence[NamedEntry], folder: Path, ruleset: str) -> list
             findings.append(
                 Finding(named_entry.words, "throughput is submitted together with time to train alone", remedy)
             )
+    findings += category(named, facts)
     remedy = "fill them in the file that --write-facts makes, and give it with --facts"
     for system, described in {named_entry.system: named_entry for named_entry in named}.items():
         if empty := [key for key in blanks(described.description) if not key.endswith("_notes")]:
             findings.append(Finding(f"systems/{system}.json", f"blank: {', '.join(empty)}", remedy, note=True))
     return findings
+
+
+def category(named: Sequence[NamedEntry], facts: Facts) -> Iterator[Finding]:
+    """The category goes into every log and description, and is the default of the runs if nobody states another."""
+    default = SubmissionConfig().status
+    if not facts.values.get("status"):
+        for system in dict.fromkeys(one.system for one in named if one.description.get("status") == default):
+            yield Finding(f"systems/{system}.json", f"category not stated, so it is {default}",
+                          f"set status in the file of --facts: {', '.join(STATUSES)}", note=True)  # fmt: skip
 
 
 def count(named: NamedEntry, ruleset: str) -> Iterator[Finding]:

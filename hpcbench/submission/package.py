@@ -55,7 +55,7 @@ def build(
     with new_tree(folder) as part:
         kept = write_tree(part, organization, named)
         verdict = check_tree(part, ruleset)
-        findings = find_faults(named, part, ruleset)
+        findings = find_faults(named, part, ruleset, facts)
         rows = score_rows(part, named, ruleset)
     runs = [run for entry in entries for run in entry.runs]
     findings += [Finding("code", words, note=True) for words in code_faults(runs)]

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.mlperf.read_log import QUALITIES
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.not_verified import NOT_VERIFIED
 from tests.hpcbench.mlperf.packages import make_folder, make_rounds
@@ -164,6 +165,12 @@ def test_each_column_says_where_it_comes_from(capsys: pytest.CaptureFixture[str]
     for each in fields(RunRecord):
         assert f"\n{each.name} " in f"\n{shown}"
         assert each.metadata["lines"]
+    words = " ".join(shown.split())
+    for key, applications in (("eval_error", "cosmoflow, oc20"), ("eval_accuracy", "deepcam, openfold")):
+        assert f"{key} ({applications})" in words
+        assert all(QUALITIES[application] == key for application in applications.split(", "))
+    assert "of OpenFold, which counts samples there, divided by train_samples" in words
+    assert "where a log for time to train has none, that of the system description" in words
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -47,6 +47,20 @@ def test_the_official_tools_accept_it_in_a_process_of_their_own(packaged: Path) 
     assert "ERROR - " not in done.stderr
 
 
+def test_a_category_that_nobody_stated_is_told(
+    qualifying: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The default of the runs goes into their logs and into the description, with the same consequences."""
+    said = {}
+    for name, text in (("unstated", ""), ("stated", "status: research\n")):
+        (tmp_path / name).write_text(f"system_name: box\n{text}")
+        words = ["package", "LAB", str(qualifying[0]), "--facts", str(tmp_path / name)]
+        words += ["--out", str(tmp_path / f"of{name}")]
+        assert main(words) == 1
+        said[name] = "category not stated, so it is research" in " ".join(capsys.readouterr().out.split())
+    assert said == {"unstated": True, "stated": False}
+
+
 @pytest.mark.slow
 def test_of_more_runs_the_median_window_counts(packaged: Path) -> None:
     """Windows of ten in a row have the scores 14.5, 15.5 and 16.5 minutes: it is that of 11 to 20."""

@@ -26,7 +26,7 @@ from hpcbench.mlperf.step_lines import is_of_the_run
 from hpcbench.results.mllog_reader import read_events
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
-from hpcbench.results.units import score
+from hpcbench.results.units import counted_epochs, score
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.run_matrix import PlannedRun, groups, run_nodes
 from hpcbench.study.scaling.study import read_study
@@ -196,7 +196,7 @@ def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder
     if "epochs" in scenario.validity:
         needed = scenario.metric.epochs or scenario.stop.epochs
         if summary.epochs < needed:
-            faults.append(f"{summary.epochs:g} epochs where {needed} count")
+            faults.append(f"{counted_epochs(summary.epochs)} where {needed} count")
     if "samples" in scenario.validity:
         pairs = ((summary.train_samples, scenario.dataset.train_samples, "training"),
                  (summary.validation_samples, scenario.dataset.validation_samples, "validation"))  # fmt: skip

@@ -89,7 +89,7 @@ def check_system(findings: Findings, runs: Sequence[RunRecord], described: Descr
     nodes = {run.nodes for run in runs if run.nodes is not None}
     if runs[0].mode != "throughput" and described.nodes is not None and nodes - {described.nodes}:
         logged = ", ".join(str(number) for number in sorted(nodes))
-        findings.notes.append(f"system: {logged} nodes in the logs, {described.nodes} in the description")
+        findings.notes.append(f"system: nodes in the logs: {logged}, in the description: {described.nodes}")
 
 
 def check_init(findings: Findings, runs: Sequence[RunRecord]) -> None:

@@ -165,7 +165,8 @@ def set_scale(record: RunRecord, values: dict[str, Any], system: dict[str, Any])
             record.notes.append(f"{record.nodes} nodes x {per_node} accelerators are out of range, so unknown")
     record.accelerator = text(system.get("accelerator_model_name")) or text(system.get("host_processor_model_name"))
     if record.nodes is not None and system_nodes is not None and record.nodes > system_nodes:
-        record.notes.append(f"{record.nodes} nodes for an instance, {system_nodes} in the system description")
+        nodes = counted(record.nodes, "node")
+        record.notes.append(f"{nodes} for an instance, {system_nodes} in the system description")
     ranks = whole(values.get("number_of_ranks"))
     if record.accelerators and record.global_batch_size:
         record.local_batch_size = record.global_batch_size / record.accelerators

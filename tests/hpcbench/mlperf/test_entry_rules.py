@@ -115,7 +115,7 @@ def test_the_description_is_that_of_the_folder(tmp_path: Path) -> None:
     entry = entry_of(folder)
     assert found(entry, "system") == [
         "system: the description says open, the logs say closed",
-        "system: 256 nodes in the logs, 512 in the description",
+        "system: nodes in the logs: 256, in the description: 512",
     ]
     (folder.parents[3] / "systems" / "box.json").rename(folder.parents[3] / "systems" / "Box.json")
     entry = entry_of(folder)

@@ -142,7 +142,7 @@ def changed(key: str, **more: Any) -> Callable[[Line], Line]:
     (changed("init_stop", time_ms=0), "the clock goes back by a second or more"),
     (changed("run_stop", time_ms=0), "run_stop is not after run_start"),
     (changed("submission_benchmark", value="deepcam"), "submission_benchmark is deepcam, the folder cosmoflow"),
-    (changed("number_of_nodes", value=4096), "4096 nodes for an instance, 128 in the system description"),
+    (changed("number_of_nodes", value=4096), "4,096 nodes for an instance, 128 in the system description"),
     (changed("global_batch_size", value=32), "1024 accelerators for a batch of 32: the log may hold the nodes of"),
 ])  # fmt: skip
 def test_logs_that_lie_are_read_with_a_note(change: Callable[[Line], Line], note: str, tmp_path: Path) -> None:

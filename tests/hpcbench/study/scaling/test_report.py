@@ -6,20 +6,24 @@ import csv
 import io
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hpcbench.results.summary import Summary
+from hpcbench.study.epoch_run import EpochRun
+from hpcbench.study.fit import fit_epochs
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.extras import Extras
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult, by_variant
 from hpcbench.study.scaling.proposal import Campaign
-from hpcbench.study.scaling.report import config_of, machine, notes, report, too_few_models
+from hpcbench.study.scaling.report import config_of, epochs_of, machine, notes, report, too_few_models
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.time_to_solution import Solution
 from hpcbench.study.scaling.trainings import CONVERGENCE, MEASURED, Training, trainings
+from staging.errors import InputError
 from tests.hpcbench.study.scaling.test_read_results import write_planned
 
 STUDY = Scaling(
@@ -153,3 +157,14 @@ def test_fewer_models_than_the_rules_publish_are_said() -> None:
     assert too_few_models(study, rows[3:]) == []
     assert too_few_models(replace(study, steps=20), rows) == [], "nothing is trained to a target"
     assert too_few_models(replace(STUDY, steps=None), rows) == []
+
+
+def test_a_series_without_a_fit_has_no_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = {"sgd": fit_epochs([EpochRun(batch, 0, 0.125) for batch in (8, 16, 32)])}  # all at the first evaluation
+    joined = (SimpleNamespace(), SimpleNamespace(path="studies/early"))
+    monkeypatch.setattr("hpcbench.study.scaling.report.read_convergence", lambda study, folder: joined)
+    monkeypatch.setattr("hpcbench.study.convergence.read_statuses", lambda study, place: {})
+    monkeypatch.setattr("hpcbench.study.results.read_rows", lambda study, statuses: [])
+    monkeypatch.setattr("hpcbench.study.page.fit_series", lambda rows: fits)
+    with pytest.raises(InputError, match=r"studies/early has no fit of epochs.B. for optimizer sgd; it has none"):
+        epochs_of(STUDY, tmp_path, "sgd")

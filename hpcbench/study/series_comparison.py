@@ -162,8 +162,7 @@ def verdict(pair: SeriesComparison) -> str:
             f"(p {p_words(comparison.p)})."
         )
     if not comparison.has_seeds_for(LEVEL):
-        ratio = ratio_words(comparison)
-        return f"{pair.first} over {pair.second} at {pair.where}: {ratio}; too few seeds to see any difference."
+        return few_seeds(pair, comparison)
     undecided = (
         f"{pair.first} and {pair.second} can't be told apart at {pair.where} (ratio {ratio_words(comparison)}, "
         f"p {p_words(comparison.p)})"
@@ -174,6 +173,17 @@ def verdict(pair: SeriesComparison) -> str:
         return f"{undecided}; what could be found is not known, since too few runs reached the target."
     found = units.significant(comparison.detectable)
     return f"{undecided}; a ratio of {found} would have been found in four of five such studies."
+
+
+def few_seeds(pair: SeriesComparison, comparison: Comparison) -> str:
+    """A comparison that no result of so few seeds could decide, with its ratio where that is known."""
+    ratio = ratio_words(comparison) if comparison.is_bound else units.significant(comparison.ratio)
+    if ratio in ("open", units.MISSING):
+        return f"{pair.first} and {pair.second} at {pair.where}: too few seeds to see any difference."
+    return (
+        f"{pair.first} takes {ratio} times the epochs of {pair.second} at {pair.where}; too few seeds to see whether "
+        "that is chance."
+    )
 
 
 def comparison_cells(compared: Sequence[SeriesComparison]) -> list[dict[str, str]]:

@@ -38,7 +38,9 @@ class StagedTime:
     def seconds(self) -> float:
         """What the streams take, and the flush of what is left then; at least what the flush of everything takes."""
         processors = sum(value for name, value in self.parts.items() if name not in DEVICES)
-        moved = passing(self.parts.get("cold read", 0.0), self.streams * processors + self.delay, self.streams)
+        moved = seconds_of_streams(
+            self.parts.get("cold read", 0.0), self.streams * processors + self.delay, self.streams
+        )
         flush = self.parts.get("flush", 0.0)
         return max(moved + self.dirty * max(0.0, flush - self.parts.get("write", 0.0)), flush)
 
@@ -48,7 +50,7 @@ class StagedTime:
         return max(self.parts, key=lambda name: self.parts[name])
 
 
-def passing(device: float, elsewhere: float, streams: int) -> float:
+def seconds_of_streams(device: float, elsewhere: float, streams: int) -> float:
     """Seconds until ``streams`` streams have done what one would do in ``device`` + ``elsewhere`` seconds.
 
     They share the device, where they queue; elsewhere they don't hinder each other. Mean value analysis: a stream that

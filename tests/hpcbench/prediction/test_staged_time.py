@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hpcbench.prediction.staged_time import passing, staged_time
+from hpcbench.prediction.staged_time import seconds_of_streams, staged_time
 from staging.planning.plan_summary import NodeFlow, PlanSummary
 from staging.probing.ceilings import Ceilings, Rate
 
@@ -54,7 +54,7 @@ def test_a_single_stream_reads_and_writes_in_turn_and_many_keep_the_source_busy(
 
 
 @pytest.mark.parametrize("streams", [1, 2, 5, 40])
-def test_streams_at_a_shared_device_pass_as_in_a_simulation(streams: int) -> None:
+def test_streams_that_share_a_device_take_as_long_as_in_a_simulation(streams: int) -> None:
     """Mean value analysis is exact where times at the device and elsewhere are exponential."""
     device, elsewhere, jobs = 0.3, 0.7, 40_000
     draws = np.random.default_rng(streams)
@@ -64,7 +64,7 @@ def test_streams_at_a_shared_device_pass_as_in_a_simulation(streams: int) -> Non
     for _ in range(jobs):  # first come, first served
         free = max(free, heapq.heappop(arrivals)) + float(draws.exponential(device))
         heapq.heappush(arrivals, free + float(draws.exponential(elsewhere)))
-    assert passing(device, elsewhere, streams) == pytest.approx(free / jobs, rel=0.03)
+    assert seconds_of_streams(device, elsewhere, streams) == pytest.approx(free / jobs, rel=0.03)
 
 
 def test_a_stream_alone_waits_longer_for_a_source_that_many_share() -> None:
@@ -72,7 +72,7 @@ def test_a_stream_alone_waits_longer_for_a_source_that_many_share() -> None:
     found = replace(ceilings("cold"), rates=(slow, *(replace(rate, threads=4) for rate in ceilings("cold").rates)))
     time = staged_time(plan(), found)
     assert (time.streams, time.delay) == (4, pytest.approx(2.0 - 0.5))
-    assert time.seconds == pytest.approx(passing(0.5, 4 * 1.111 + 1.5, 4))
+    assert time.seconds == pytest.approx(seconds_of_streams(0.5, 4 * 1.111 + 1.5, 4))
 
 
 def test_the_source_is_shared_and_the_rest_is_a_node_s() -> None:

@@ -122,11 +122,13 @@ def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
     assert joined is not None
     convergence_study, place = joined
     rows = read_convergence_rows(convergence_study, convergence.read_statuses(convergence_study, place))
-    series = {label: fit for label, fit in fit_series(rows).items() if math.isfinite(fit.e_min)}
+    every = fit_series(rows)
+    series = {label: fit for label, fit in every.items() if math.isfinite(fit.e_min)}
     if optimizer not in series:
         known = ", ".join(series) or "none"
+        why = f" ({every[optimizer].note})" if optimizer in every else ""
         raise InputError(
-            f"--convergence {place.path} has no fit of epochs(B) for optimizer {optimizer}; it has {known}"
+            f"--convergence {place.path} has no fit of epochs(B) for optimizer {optimizer}{why}; it has {known}"
         )
     return series[optimizer]
 

@@ -107,7 +107,7 @@ class Walk:
         for pattern, instead in SMALLER:
             text = re.sub(pattern, instead, text)
         name = ("deepcam" if " deepcam " in text else "cosmoflow") + ("-steps" if "--steps" in text else "")
-        if command.source == LEARNS[0]:
+        if command.source == LEARNS[0] and "--site" not in text:
             name, text = "" if "--steps" in text else "learns", text.replace("--seeds 1", "--seeds 2")
         text = PRESET.sub("--preset smoke" + (f" --config {self.datasets / name}.yaml" if name else ""), text)
         if text.startswith(LADDERS):

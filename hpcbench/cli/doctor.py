@@ -18,7 +18,7 @@ from staging.ranks.launch import is_first_rank
 from staging.ranks.mpi import start_early
 
 if TYPE_CHECKING:
-    from hpcbench.measure.diagnose import Diagnosis, Row, State
+    from hpcbench.measure.diagnosis import Diagnosis, Row, State
 
 DESCRIPTION = """\
 Look at the machine as a run would: versions, processor and devices, the precision that
@@ -64,10 +64,14 @@ def run(args: argparse.Namespace) -> int:
     for option in ("nodes", "cores", "gpus", "local", "local_gib"):
         if getattr(args, option) is not None:
             raise InputError(f"--{option.replace('_', '-')} is for a look at a job; add --job")
+    from hpcbench.measure.import_check import ImportChecks
+
+    checks = ImportChecks()  # started before anything else is imported, which takes time as well
     from hpcbench.measure.diagnose import diagnose
 
-    diagnosis = diagnose(os.environ, args.run_dir, args.data_root, args.ranks)
-    diagnosis.sections["Plug-ins"] = plugin_rows()
+    plugins = plugin_rows()
+    diagnosis = diagnose(os.environ, checks, args.run_dir, args.data_root, args.ranks)
+    diagnosis.sections["Plug-ins"] = plugins
     first = is_first_rank(os.environ)
     if first and args.json:
         print(json.dumps(asdict(diagnosis) | {"ok": diagnosis.ok}, indent=2))
@@ -79,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def plugin_rows() -> list[Row]:
     """Rows for the parts that other packages provide, and why one cannot be used; a run needs none of them."""
     from hpcbench.installed_plugins import installed_plugins
-    from hpcbench.measure.diagnose import Row
+    from hpcbench.measure.diagnosis import Row
 
     return [
         Row(f"{plugin.thing} {plugin.name}", plugin.wrong or plugin.origin, "note" if plugin.wrong else "ok")

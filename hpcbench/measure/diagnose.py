@@ -7,33 +7,24 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 import psutil
 
 from hpcbench import DISTRIBUTION, __version__
 from hpcbench.batch.schedulers import usable_schedulers
 from hpcbench.data.dali_samples import has_dali
-from hpcbench.measure.import_check import (
-    ELSEWHERE,
-    HERE,
-    IMPORT_PROGRAM,
-    ChildPython,
-    import_problem,
-    imported_elsewhere,
-)
+from hpcbench.measure.diagnosis import Diagnosis, Need, Row, State, gib
+from hpcbench.measure.import_check import OTHER_MODULES, ChildPython, ImportChecks, import_problems
 from hpcbench.measure.memory import memory_limit_bytes
-from hpcbench.measure.system import filesystem, operating_system, processor, version
+from hpcbench.measure.system import filesystem, operating_system, processor
+from hpcbench.measure.torch_check import TorchAnswer, torch_answer
 from hpcbench.results.units import counted
 from staging.cores import cores_allowed
 from staging.errors import InputError
 from staging.storage.shared_memory import SHARED_MEMORY, left_over
-
-State = Literal["ok", "note", "broken"]
-"""``note``: something optional is absent, or something is worth knowing. ``broken``: the requested run cannot work."""
 
 DISTRIBUTIONS = {
     "lightning_fabric": "lightning-fabric",
@@ -49,69 +40,44 @@ print(MPI.Get_library_version().splitlines()[0])
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """One thing that was checked."""
-
-    name: str
-    value: str
-    state: State = "ok"
-
-
-@dataclass(frozen=True)
-class Need:
-    """Something that a user may want to do, whether it works here, and what it lacks."""
-
-    purpose: str
-    works: bool
-    missing: str = ""
-    required: bool = False
-
-
-@dataclass
-class Diagnosis:
-    """All findings, by heading."""
-
-    sections: dict[str, list[Row]] = field(default_factory=dict)
-    needs: list[Need] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything that a run needs, or that was requested, works."""
-        rows = [row for section in self.sections.values() for row in section]
-        broken = any(row.state == "broken" for row in rows)
-        return not broken and all(need.works for need in self.needs if need.required)
-
-
 def diagnose(
-    environ: Mapping[str, str], run_dir: Path, data_root: Path | None = None, ranks: int | None = None
+    environ: Mapping[str, str],
+    checks: ImportChecks,
+    run_dir: Path,
+    data_root: Path | None = None,
+    ranks: int | None = None,
 ) -> Diagnosis:
-    """Check everything. ``ranks`` is the number that the launcher was asked to start, compared with what is seen."""
-    diagnosis = Diagnosis()
-    imports, mpi4py = ChildPython(IMPORT_PROGRAM, *ELSEWHERE), ChildPython(MPI_PROGRAM)
-    diagnosis.sections["Software"] = software = versions(imports)
-    library = mpi_library(mpi4py)
+    """Check everything, while the processes of ``checks`` import packages.
+
+    ``ranks`` is the number that the launcher was asked to start, compared with what is seen.
+    """
+    local = {"Processor": cores(environ), "Memory": memory(), "Storage": storage(environ, run_dir, data_root)}
+    world = [*launch(environ, ranks), *schedulers(environ)]
+    problems = import_problems(*checks.others.answer(), OTHER_MODULES)
+    world = [*mpi_library(ChildPython(MPI_PROGRAM)), *world]
+    torch = torch_answer(checks.torch)
+    software = versions(torch.problems | problems, torch.version)
     works = all(row.state != "broken" for row in software)
-    diagnosis.sections["Processor"] = cores(environ)
-    diagnosis.sections["Accelerator and precision"] = devices() if works else []
-    diagnosis.sections["Memory"] = memory()
-    diagnosis.sections["MPI and ranks"] = mpi = [*library, *launch(environ, ranks), *schedulers(environ)]
-    diagnosis.sections["Storage"] = storage(environ, run_dir, data_root)
-    diagnosis.needs = needs(works, mpi)
-    return diagnosis
+    sections = {
+        "Software": software,
+        "Processor": local["Processor"],
+        "Accelerator and precision": torch.devices if works else [],
+        "Memory": local["Memory"],
+        "MPI and ranks": world,
+        "Storage": local["Storage"],
+    }
+    return Diagnosis(sections, needs(works, torch, world))
 
 
-def versions(imports: ChildPython) -> list[Row]:
-    """The packages that a run imports, each actually imported, here or by the process ``imports``."""
-    problems = {module: import_problem(module) for module in HERE}
-    problems |= imported_elsewhere(imports, ELSEWHERE)
+def versions(problems: Mapping[str, str], torch_version: str) -> list[Row]:
+    """The packages that a run imports, each with its version or why it cannot be imported."""
     rows = [Row(DISTRIBUTION, __version__), Row("Python", sys.version.split()[0])]
     for module, problem in problems.items():
         name = DISTRIBUTIONS.get(module, module)
         if problem:
             rows.append(Row(name, f"cannot be imported ({problem})", "broken"))
         else:
-            rows.append(Row(name, version(name)))
+            rows.append(Row(name, torch_version if module == "torch" else metadata.version(name)))
     rows.append(Row("operating system", operating_system()))
     return rows
 
@@ -126,39 +92,6 @@ def cores(environ: Mapping[str, str]) -> list[Row]:
     ]
     if "OMP_NUM_THREADS" in environ:
         rows.append(Row("OMP_NUM_THREADS", environ["OMP_NUM_THREADS"]))
-    return rows
-
-
-def devices() -> list[Row]:
-    """What torch was built for, the accelerators it finds, and the precision that ``auto`` would choose."""
-    import torch
-
-    from hpcbench.parallel.precision import FAST_BFLOAT16, processor_flags, resolve_precision
-
-    rows = [Row("vector instructions", torch.backends.cpu.get_cpu_capability())]
-    device = torch.device("cpu")
-    if torch.accelerator.is_available():
-        device = torch.accelerator.current_accelerator() or device
-        rows.append(Row("accelerators", f"{torch.accelerator.device_count()} of type {device.type}"))
-        rows += _device_rows(device.type)
-    else:
-        rows.append(Row("accelerators", "none found by torch; training runs on the processor", "note"))
-    fast = sorted(FAST_BFLOAT16 & processor_flags())
-    rows.append(Row("fast bfloat16 on the processor", ", ".join(fast) or "no"))
-    rows.append(Row("precision 'auto'", resolve_precision("auto", device)))
-    return rows
-
-
-def _device_rows(kind: str) -> list[Row]:
-    import torch
-
-    rows = []
-    for index in range(torch.accelerator.device_count()):
-        try:
-            properties = torch.get_device_module(kind).get_device_properties(index)
-            rows.append(Row(f"{kind}:{index}", f"{properties.name}, {gib(properties.total_memory)}"))
-        except (AttributeError, RuntimeError) as error:
-            rows.append(Row(f"{kind}:{index}", f"cannot be asked ({error})", "broken"))
     return rows
 
 
@@ -248,18 +181,18 @@ def _data_row(folder: Path) -> Row:
     return Row("dataset", f"{folder}: holds {listed or 'nothing'}", "ok" if entries else "broken")
 
 
-def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
+def needs(software_works: bool, torch: TorchAnswer, mpi: list[Row]) -> list[Need]:
     """What a user may want to do here, and what is missing for it."""
     library, mpiexec = (next(row for row in mpi if row.name == name) for name in ("MPI library", "mpiexec"))
     local = 'pip install "hpcbench-ml[local]", or load an MPI module'
     return [
         Need("train on one process", software_works, "a package that cannot be imported, see above", required=True),
         Need("hpcbench check", find_spec("mlperf_logging") is not None, "pip install mlperf-logging", required=True),
-        Need("several ranks here, torchrun", software_works and _has_distributed(), "a torch built with gloo"),
+        Need("several ranks here, torchrun", software_works and torch.distributed, "a torch built with gloo"),
         Need("several ranks, mpiexec", mpiexec.state == "ok", local),
         Need("staging over MPI", library.state == "ok", local),
         Need("several nodes, srun", shutil.which("srun") is not None, "Slurm; mpiexec and torchrun do as well"),
-        Need("an accelerator", software_works and _has_accelerator(), "a device, or a torch that was built for it"),
+        Need("an accelerator", software_works and torch.has_accelerator, "a device, or a torch that was built for it"),
         Need("--data.loader dali", has_dali(), 'pip install "hpcbench-ml[dali]"'),
         Need("LAMB compiled for processors", find_spec("numba") is not None, 'pip install "hpcbench-ml[fast]"'),
         Need("--train.compile", find_compiler() is not None, "a C++ compiler on PATH, such as g++"),
@@ -274,23 +207,6 @@ def find_program(name: str) -> str | None:
 def find_compiler() -> str | None:
     """Return the path of a C++ compiler, which ``torch.compile`` calls; ``None`` if there is none."""
     return next((path for name in ("g++", "clang++", "c++") if (path := shutil.which(name))), None)
-
-
-def gib(size: int) -> str:
-    """Format a size in bytes as GiB."""
-    return f"{size / 2**30:.1f} GiB"
-
-
-def _has_distributed() -> bool:
-    import torch.distributed
-
-    return torch.distributed.is_available() and torch.distributed.is_gloo_available()
-
-
-def _has_accelerator() -> bool:
-    import torch
-
-    return torch.accelerator.is_available()
 
 
 def _note(fine: bool) -> State:

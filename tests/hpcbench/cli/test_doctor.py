@@ -13,10 +13,14 @@ import torch
 from hpcbench.cli import doctor
 from hpcbench.cli.main import main
 from hpcbench.measure import diagnose, import_check
-from hpcbench.measure.diagnose import Row, launch, mpi_library, needs, storage
-from hpcbench.measure.import_check import IMPORT_PROGRAM, ChildPython, import_problem, imported_elsewhere
+from hpcbench.measure.diagnose import launch, mpi_library, needs, storage
+from hpcbench.measure.diagnosis import Row
+from hpcbench.measure.import_check import ChildPython
+from hpcbench.measure.torch_check import TorchAnswer
 from staging.storage.shared_memory import LeftOver
+from tests.loaded_modules import loaded
 
+NO_TORCH = TorchAnswer({}, "", False, [])
 LAUNCHERS = ("PMI", "PMIX", "OMPI", "MPI_", "SLURM", "RANK", "WORLD_SIZE", "LOCAL_", "HPCBENCH_")
 
 
@@ -59,6 +63,13 @@ def test_json_holds_the_same(tmp_path, capsys):
         "train on one process",
         "hpcbench check",
     }
+
+
+def test_only_the_process_that_asks_torch_imports_it():
+    """Importing it takes most of the command's time, which should not be spent twice."""
+    code = "import contextlib, io\nfrom hpcbench.cli.main import main\n"
+    code += "with contextlib.redirect_stdout(io.StringIO()):\n    main(['doctor'])"
+    assert loaded(code, ("torch", "scipy", "pandas", "matplotlib")) == []
 
 
 def test_without_an_mpi_library_one_process_still_works_and_the_remedy_is_named(without_mpi, tmp_path, capsys):
@@ -131,28 +142,15 @@ def test_node_local_folders_of_a_job_are_listed_once(tmp_path):
     assert [row.name for row in rows if str(tmp_path) in row.value] == ["run folders", "node-local candidate $TMPDIR"]
 
 
-def test_a_package_that_cannot_be_imported_is_broken(monkeypatch, capsys):
-    words = "ModuleNotFoundError: No module named 'no_such_package'"
-    assert import_problem("no_such_package") == words
-    for kind in ("HERE", "ELSEWHERE"):
-        with monkeypatch.context() as patch:
-            patch.setattr(diagnose, kind, (*getattr(diagnose, kind), "no_such_package"))
-            assert main(["doctor"]) == 1
-        output = " ".join(capsys.readouterr().out.split())
-        assert f"no_such_package broken: cannot be imported ({words})" in output
-        assert "train on one process NO needs: a package that cannot be imported" in output
-
-
-def test_a_package_that_ends_the_process_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "good.py").write_text("print('I looked at it')\nprint([1])\n")
-    (tmp_path / "bad.py").write_text("import os\nos.abort()\n")
-    (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = imported_elsewhere(ChildPython(IMPORT_PROGRAM, "good", "bad", "after"), ("good", "bad", "after"))
-    assert found == {"good": "", "bad": "exit code -6", "after": "not tried, after bad"}
-    monkeypatch.setattr(import_check, "LONGEST_S", 1.0)
-    names = ("good", "slow")
-    assert imported_elsewhere(ChildPython(IMPORT_PROGRAM, *names), names) == {"good": "", "slow": "not done in 1 s"}
+def test_a_package_that_cannot_be_imported_is_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(import_check, "OTHER_MODULES", (*import_check.OTHER_MODULES, "no_such_package"))
+    monkeypatch.setattr(diagnose, "OTHER_MODULES", import_check.OTHER_MODULES)
+    assert main(["doctor"]) == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "no_such_package broken: cannot be imported (ModuleNotFoundError: No module named 'no_such_pack" in output
+    assert "train on one process NO needs: a package that cannot be imported" in output
 
 
 def test_where_no_process_can_be_started_that_is_said(
@@ -174,7 +172,7 @@ def test_where_no_process_can_be_started_that_is_said(
 
 def test_needs_name_what_is_missing(monkeypatch):
     monkeypatch.setattr(diagnose.shutil, "which", lambda name, path=None: None)
-    missing = {need.purpose: need.missing for need in needs(True, asked_mpi()) if not need.works}
+    missing = {need.purpose: need.missing for need in needs(True, NO_TORCH, asked_mpi()) if not need.works}
     assert missing["--train.compile"] == "a C++ compiler on PATH, such as g++"
     assert "several nodes, srun" in missing
 

@@ -66,10 +66,10 @@ def case(bytes_per_s: float, batch: int) -> StepCase:
     return case_of(work_of("cosmoflow"), platform, RANKS, 1, batch, newer=True)
 
 
-def predicted(found: dict[str, Any], times: dict[str, list[float]], options: argparse.Namespace) -> dict[str, float]:
+def predicted(measured: dict[str, Any], times: dict[str, list[float]], options: argparse.Namespace) -> dict[str, float]:
     """Seconds by which each change makes a step longer, from what is known of the base network and of its step."""
     alone, base = median(times[NONE]), median(times[BASE])
-    sent = Sent("gradients", "between nodes", found["messages"], found["bytes"], options.latency_s,
+    sent = Sent("gradients", "between nodes", measured["messages"], measured["bytes"], options.latency_s,
                 options.bytes_per_s, options.bytes_per_s, RANKS, exposed_s=max(base - alone, 0.0))  # fmt: skip
     messages = MessageTime((sent,), options.batch, alone)
     before = float(messages.exposed_s(case(options.bytes_per_s, options.batch), alone))
@@ -79,17 +79,17 @@ def predicted(found: dict[str, Any], times: dict[str, list[float]], options: arg
     }
 
 
-def rows_of(application: str, found: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
+def rows_of(application: str, measured: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each change, with and without overlap; the measured change is a median over repeats, with its range."""
     rows = []
-    for overlap, times in found["taken_s"].items():
-        expected = predicted(found, times, options)
+    for overlap, times in measured["taken_s"].items():
+        expected = predicted(measured, times, options)
         for name in CHANGES:
             longer = [after - before for after, before in zip(times[name], times[BASE], strict=True)]
             base, change = median(times[BASE]), median(longer)
             rows.append({
-                "application": application, "change": name, "overlap": overlap, "messages": found["messages"],
-                "bytes": found["bytes"], "no_delay_s": median(times[NONE]), "base_s": base,
+                "application": application, "change": name, "overlap": overlap, "messages": measured["messages"],
+                "bytes": measured["bytes"], "no_delay_s": median(times[NONE]), "base_s": base,
                 "predicted_s": expected[name], "measured_s": change, "least_s": min(longer), "most_s": max(longer),
                 "error": expected[name] / change - 1 if change > 0 else None,
                 "step_error": (base + expected[name]) / (base + change) - 1,

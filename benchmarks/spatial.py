@@ -72,8 +72,8 @@ class SilentPeers:
     def all_reduce(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def stacked(self, own: Tensor) -> Tensor:
-        return torch.stack([own, own])
+    def stacked(self, local: Tensor) -> Tensor:
+        return torch.stack([local, local])
 
 
 class WatchedPeers:
@@ -110,9 +110,9 @@ class WatchedPeers:
         self.sums_s += time.perf_counter() - start
         return result
 
-    def stacked(self, own: Tensor) -> Tensor:
+    def stacked(self, local: Tensor) -> Tensor:
         start = time.perf_counter()
-        result = self.chosen.stacked(own)
+        result = self.chosen.stacked(local)
         self.sums_s += time.perf_counter() - start
         return result
 

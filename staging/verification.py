@@ -28,7 +28,7 @@ class NodeVerified:
     destination: str
     complete: bool
     """Whether its last staging came to its end."""
-    found: Verified
+    verified: Verified
 
 
 @dataclass(frozen=True)
@@ -42,26 +42,26 @@ class Verification:
     @property
     def is_good(self) -> bool:
         """Whether all nodes have all that was staged, as it landed."""
-        return all(node.complete and not node.found.bad for node in self.nodes)
+        return all(node.complete and not node.verified.bad for node in self.nodes)
 
     @property
     def total(self) -> Verified:
         """All nodes together."""
-        return in_all([node.found for node in self.nodes])
+        return in_all([node.verified for node in self.nodes])
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         total = self.total
         sums = {"files": total.files, "bytes": total.bytes, "unchecked": total.unchecked, "bad": len(total.bad)}
         nodes = [
-            {"node": node.node, "destination": node.destination, "complete": node.complete, **asdict(node.found)}
+            {"node": node.node, "destination": node.destination, "complete": node.complete, **asdict(node.verified)}
             for node in self.nodes
         ]
         return {"schema": SCHEMA, "good": self.is_good, "seconds": self.seconds, **sums, "nodes": nodes}
 
     def table(self) -> str:
         """A line for each bad file, and sentences about all files."""
-        bad = [(node.node, file) for node in self.nodes for file in node.found.bad]
+        bad = [(node.node, file) for node in self.nodes for file in node.verified.bad]
         return "\n".join([*bad_table(bad), *self.sentences()])
 
     def sentences(self) -> list[str]:

@@ -106,9 +106,9 @@ class LoopbackPeers:
         dist.all_reduce(tensor)
         return tensor
 
-    def stacked(self, own: Tensor) -> Tensor:
+    def stacked(self, local: Tensor) -> Tensor:
         """Repeat its own tensor for each place."""
-        return torch.stack([own] * self.size)
+        return torch.stack([local] * self.size)
 
 
 def halos(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:

@@ -54,10 +54,10 @@ def settings_page() -> str:
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
-def groups(found: list[Setting], level: str, owner: str = "") -> Iterator[str]:
+def groups(group_settings: list[Setting], level: str, owner: str = "") -> Iterator[str]:
     """A heading and a table for each group of settings, such as ``optim``."""
-    for group in dict.fromkeys(each.key.partition(".")[0] for each in found):
-        rows = [each.row() for each in found if each.key.partition(".")[0] == group]
+    for group in dict.fromkeys(each.key.partition(".")[0] for each in group_settings):
+        rows = [each.row() for each in group_settings if each.key.partition(".")[0] == group]
         yield f"{level} {f'{group} of {owner}' if owner else group}"
         yield "\n".join(["| setting | type | default | range | meaning |", "|---|---|---|---|---|", *rows])
 

@@ -53,9 +53,9 @@ class Analysis:
     machine: Machine | None
 
     @property
-    def own(self) -> bool:
+    def has_own_entries(self) -> bool:
         """Whether any entry is your own."""
-        return any(entry.own for entry in self.entries)
+        return any(entry.is_own for entry in self.entries)
 
     @property
     def runs(self) -> int:

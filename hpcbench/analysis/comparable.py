@@ -28,7 +28,7 @@ class Difference:
 def comparison_class(entry: EntryRuns) -> str | None:
     """The rounds whose results of this application compare with the entry's; ``None`` for an entry of no round."""
     run = entry.first
-    if entry.own or run.round is None:
+    if entry.is_own or run.round is None:
         return None
     return SHARED.get((run.application or "", run.round), run.round)
 

@@ -88,7 +88,7 @@ def compute_row(entry: EntryRuns, base: EntryRuns, machines: MachineOf) -> Compu
         run.global_batch_size / run.accelerators if run.global_batch_size and run.accelerators else None,
         entry.samples_per_s, rate, None if alone else base.name,
         None if alone else rate / (base.samples_per_s_per_accelerator or rate), tflop_s, peak,
-        tflop_s / peak if tflop_s is not None and peak else None, NOT_VERIFIED if entry.own else "",
+        tflop_s / peak if tflop_s is not None and peak else None, NOT_VERIFIED if entry.is_own else "",
     )  # fmt: skip
 
 

@@ -120,14 +120,14 @@ def convergence_row(entry: EntryRuns) -> ConvergenceRow | None:
     epochs = [run.epochs or 0.0 for run in told]
     run, mean = entry.first, fmean(epochs)
     application, batch = run.application or "-", run.global_batch_size
-    ruleset = NEWEST if entry.own else ruleset_of_round(run.round)
+    ruleset = NEWEST if entry.is_own else ruleset_of_round(run.round)
     point = points(application, ruleset).get(batch or 0) if ruleset else None
     settings = hyperparameters(application, ruleset, batch) if point is not None and batch else None
     return ConvergenceRow(
         application, entry.name, batch, mean, min(epochs), max(epochs), len(told), len(good) - len(told),
         point.epochs if point else None, mean / point.epochs if point else None,
         "" if settings is None else ", ".join(differences(run.recipe, settings)) or "nothing", recipe_words(run.recipe),
-        NOT_VERIFIED if entry.own else "",
+        NOT_VERIFIED if entry.is_own else "",
     )  # fmt: skip
 
 

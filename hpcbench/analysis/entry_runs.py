@@ -44,7 +44,7 @@ class EntryRuns:
         return self.kept[0] if self.kept else self.runs[0]
 
     @property
-    def own(self) -> bool:
+    def is_own(self) -> bool:
         """Whether it is of no published round, as are run folders, packaged submissions, and logs by themselves."""
         return self.first.origin != "published"
 
@@ -67,7 +67,7 @@ class EntryRuns:
     def source(self) -> str:
         """Round, division and submitter of a published entry; ``own``, ``submission`` or ``log`` for your own."""
         first = self.first
-        if self.own:
+        if self.is_own:
             return first.origin
         return " ".join(part for part in (first.round, first.division, first.organization) if part)
 

@@ -19,16 +19,16 @@ NONE = (None, "", "N/A", "None", "-")
 KIND = re.compile(r"GH200|A64FX|[AHVPBL]\d{2,3}(?!\d)|MI\d{2,3}\w?|RTX|Phi|Max", re.IGNORECASE)
 
 
-def machine_of(machines: Sequence[Machine], own: Machine | None = None) -> MachineOf:
+def machine_of(machines: Sequence[Machine], own_machine: Machine | None = None) -> MachineOf:
     """Return a function that finds the machine of an entry.
 
-    That of a published entry is found by organization and system; your own runs are on ``own``.
+    That of a published entry is found by organization and system; your own runs are on ``own_machine``.
     """
     machines_by_name: dict[tuple[str | None, str | None], Machine | None] = {}
 
     def look_up(entry: EntryRuns) -> Machine | None:
-        if entry.own:
-            return own
+        if entry.is_own:
+            return own_machine
         names = entry.first.organization, entry.first.system
         if names not in machines_by_name:
             machines_by_name[names] = published_machine(machines, *names)
@@ -83,13 +83,13 @@ def label_of(entry: EntryRuns, machines: MachineOf) -> str:
     who = (
         short_title(machine)
         if machine is not None
-        else (system if entry.own else f"{run.organization or ''} {system}".strip())
+        else (system if entry.is_own else f"{run.organization or ''} {system}".strip())
     )
     kind = accelerator_kind(device_of(entry, machine))
     count = "" if run.accelerators is None else f", {units.integer(run.accelerators)}"
     size = f"{count} {kind}" if count and kind != "unknown" else count
-    division = " open" if run.division == "open" and not entry.own else ""
-    return f"{plain(who)}{size}, {run.origin if entry.own else run.round or 'no round'}{division}"
+    division = " open" if run.division == "open" and not entry.is_own else ""
+    return f"{plain(who)}{size}, {run.origin if entry.is_own else run.round or 'no round'}{division}"
 
 
 def unique_labels(entries: Sequence[EntryRuns], machines: MachineOf) -> Labels:
@@ -117,4 +117,4 @@ def batch_words(entry: EntryRuns) -> str:
 
 def name_words(entry: EntryRuns) -> str:
     """What distinguishes an entry from all others, for a label."""
-    return plain(f" ({entry.name if entry.own else entry.first.system})")
+    return plain(f" ({entry.name if entry.is_own else entry.first.system})")

@@ -30,12 +30,12 @@ APPLICATION_COLORS = {
 
 def round_color(entry: EntryRuns) -> str:
     """The colour of an entry's round, or that of your own entries."""
-    return OWN_COLOR if entry.own else ROUND_COLORS.get(entry.first.round or "", style.ORANGE)
+    return OWN_COLOR if entry.is_own else ROUND_COLORS.get(entry.first.round or "", style.ORANGE)
 
 
 def round_name(entry: EntryRuns) -> str:
     """The round in a legend."""
-    return "own" if entry.own else entry.first.round or "no round"
+    return "own" if entry.is_own else entry.first.round or "no round"
 
 
 def log_axis(axes: Axes, which: str, label: str) -> None:
@@ -65,5 +65,5 @@ def powers_of_two(axes: Axes, values: Sequence[float], label: str, most: int = 8
 
 def note_own(figure: Canvas, entries: Sequence[EntryRuns]) -> None:
     """Say on a plot with own results that nobody verified them."""
-    if any(entry.own for entry in entries):
+    if any(entry.is_own for entry in entries):
         figure.supxlabel(f"entries of no round: {NOT_VERIFIED}", x=0.995, ha="right", fontsize=7.5, color=style.MUTED)

@@ -95,7 +95,7 @@ def ranking_row(place: int, entry: EntryRuns, base: EntryRuns) -> RankingRow:
         staging_share=seconds.staging / seconds.total if staged else None,
         compares="base" if entry is base else comparison_words(entry, base, short=True),
         differences="; ".join(difference.words for difference in why_not_comparable(entry, base)),
-        verified=NOT_VERIFIED if entry.own else "",
+        verified=NOT_VERIFIED if entry.is_own else "",
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def pair_row(pair: Decomposition, ranking: Ranking) -> PairRow:
     return PairRow(
         application=ranking.application, mode=ranking.mode, a=pair.a.name, b=pair.b.name, ratio=pair.ratio,
         **{term.name: by_term.get(term.name) for term in TERMS}, ln_ratio=pair.total, largest=pair.largest.label,
-        compares=comparison_words(pair.a, pair.b), verified=NOT_VERIFIED if pair.a.own or pair.b.own else "",
+        compares=comparison_words(pair.a, pair.b), verified=NOT_VERIFIED if pair.a.is_own or pair.b.is_own else "",
     )  # fmt: skip
 
 

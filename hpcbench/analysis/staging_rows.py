@@ -60,7 +60,7 @@ def staging_row(entry: EntryRuns) -> StagingRow:
         run.application or "-", entry.name, entry.key[1], run.nodes, staging, before,
         staging / total if staging is not None and total else None, size / GB if size else None,
         rate / run.nodes if rate is not None and run.nodes else None, rate,
-        median(firsts) if firsts else None, fmean(hidden) if hidden else None, NOT_VERIFIED if entry.own else "",
+        median(firsts) if firsts else None, fmean(hidden) if hidden else None, NOT_VERIFIED if entry.is_own else "",
     )  # fmt: skip
 
 

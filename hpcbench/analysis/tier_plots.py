@@ -23,13 +23,13 @@ Ran = Sequence[tuple[str, str, int]]
 
 
 @style.styled
-def tier_map(rows: Sequence[TierRow], ran: Ran, own: str | None = None) -> Figure | None:
-    """A row for each machine, a panel for each set; ``own`` is the title of the machine in bold."""
+def tier_map(rows: Sequence[TierRow], ran: Ran, own_title: str | None = None) -> Figure | None:
+    """A row for each machine, a panel for each set; ``own_title`` is the title of the machine in bold."""
     sets = list(dict.fromkeys(row.application for row in rows))
     if not sets:
         return None
     machines = list(dict.fromkeys(row.machine for row in rows))
-    machines.sort(key=lambda title: (title != own, title.casefold()))
+    machines.sort(key=lambda title: (title != own_title, title.casefold()))
     figure = style.canvas(1.5 + 0.235 * len(machines))
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
     most = 2 * max(
@@ -48,7 +48,7 @@ def tier_map(rows: Sequence[TierRow], ran: Ran, own: str | None = None) -> Figur
         axes.tick_params(axis="y", length=0)
     panels[0].set_yticks(range(len(machines)), short_names(machines), color=style.INK)
     for tick, title in zip(panels[0].get_yticklabels(), machines, strict=True):
-        tick.set_fontweight("bold" if title == own else "normal")
+        tick.set_fontweight("bold" if title == own_title else "normal")
     panels[0].set_ylim(len(machines) - 0.4, -0.6)
     figure.legend(handles=legend(), loc="outside upper left", ncols=4, handlelength=1.2, handleheight=1, fontsize=8)
     caption = (

@@ -67,7 +67,7 @@ def variation_row(entry: EntryRuns, same: EntryRuns | None = None) -> VariationR
         application=entry.first.application or "-", entry=entry.name, runs=len(good), trajectories=len(told),
         time_sd=spread, epochs_sd=stdev(epochs) if enough else None, epoch_s_sd=stdev([epoch_log(run) for run in good]),
         explained=explained(times, epochs) if enough else None, score_sd=spread / math.sqrt(len(known)),
-        same_as="" if same is None else same.name, verified=NOT_VERIFIED if entry.own else "",
+        same_as="" if same is None else same.name, verified=NOT_VERIFIED if entry.is_own else "",
     )  # fmt: skip
 
 

@@ -138,7 +138,7 @@ def page_of(analysis: Analysis, drawn: dict[str, Drawn], sheets: dict[str, Sheet
         applications=applications,
         entries=counted(len(analysis.entries), "entry", "entries"),
         runs=counted(analysis.runs, "run"),
-        own=analysis.own,
+        has_own_entries=analysis.has_own_entries,
         not_verified=NOT_VERIFIED,
         findings=summary(analysis),
         comparisons=findings.comparison_notes(analysis.rankings),

@@ -15,8 +15,8 @@ CLOCK_S = 5.0
 """Seconds by which the start of a process and a time that was recorded for it may differ."""
 
 
-def session_status(job: JobHandle, found: JobStatus | None) -> JobStatus | None:
-    """The status of a local job, if ``found`` is that of the session on this machine that has its number.
+def session_status(job: JobHandle, session: JobStatus | None) -> JobStatus | None:
+    """The status of a local job, if ``session`` is that of the session on this machine that has its number.
 
     ``None`` if the job has ended, so that no session here is its own. Raises ``DataError`` for a damaged hold.
     """
@@ -26,7 +26,7 @@ def session_status(job: JobHandle, found: JobStatus | None) -> JobStatus | None:
             return None
         gone = f"remove {stem(job.folder, hold.number)}.json if it is gone"
         return JobStatus("unknown", f"it began on {hold.host}; look there, and {gone}")
-    return found if found is not None and is_session_of(job, hold) else None
+    return session if session is not None and is_session_of(job, hold) else None
 
 
 def is_session_of(job: JobHandle, hold: Hold | None) -> bool:

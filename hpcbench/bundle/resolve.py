@@ -28,11 +28,13 @@ UNREACHABLE = re.compile(
 )
 
 
-def fetch_wheels(own: Wheel, extras: tuple[str, ...], target: Target, site: Mapping[str, str], folder: Path) -> Closure:
-    """Fetch every wheel that ``own`` needs on ``target`` into a folder below ``folder``.
+def fetch_wheels(
+    suite_wheel: Wheel, extras: tuple[str, ...], target: Target, site: Mapping[str, str], folder: Path
+) -> Closure:
+    """Fetch every wheel that ``suite_wheel`` needs on ``target`` into a folder below ``folder``.
 
     Args:
-        own: the wheel of hpcbench itself, which is part of the result.
+        suite_wheel: the wheel of hpcbench itself, which is part of the result.
         extras: optional groups of dependencies.
         site: a version of each package that the site has itself, which the others must agree with.
 
@@ -42,8 +44,8 @@ def fetch_wheels(own: Wheel, extras: tuple[str, ...], target: Target, site: Mapp
     for number in range(ROUNDS):
         place = folder / f"round-{number}"
         place.mkdir()
-        download(own, extras, more, target, site, place)
-        closure = follow(own.name, extras, read_wheels(place), target)
+        download(suite_wheel, extras, more, target, site, place)
+        closure = follow(suite_wheel.name, extras, read_wheels(place), target)
         if not closure.missing:
             return closure
         more += closure.missing
@@ -51,7 +53,7 @@ def fetch_wheels(own: Wheel, extras: tuple[str, ...], target: Target, site: Mapp
 
 
 def download(
-    own: Wheel, extras: tuple[str, ...], more: list[str], target: Target, site: Mapping[str, str], place: Path
+    suite_wheel: Wheel, extras: tuple[str, ...], more: list[str], target: Target, site: Mapping[str, str], place: Path
 ) -> None:
     """Let pip resolve and fetch, from the indexes of its configuration and environment (``PIP_INDEX_URL``, ...)."""
     with tempfile.TemporaryDirectory(dir=place) as scratch:
@@ -60,7 +62,7 @@ def download(
             write_stand_in(stand_ins, name, site[name] + LABEL)
         constraints = stand_ins / "constraints.txt"
         constraints.write_text("".join(f"{name}=={site[name]}{LABEL}\n" for name in OF_SITE), encoding="utf-8")
-        wanted = f"{own.name}{extras_text(extras)} @ {own.path.absolute().as_uri()}"
+        wanted = f"{suite_wheel.name}{extras_text(extras)} @ {suite_wheel.path.absolute().as_uri()}"
         run_pip([
             "download", "--dest", str(place), "--only-binary", ":all:", *target.pip_options(),
             "--find-links", stand_ins.absolute().as_uri(), "--constraint", str(constraints), wanted, *more,

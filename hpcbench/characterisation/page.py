@@ -49,7 +49,7 @@ def write_characterisation_page(characterisation: Characterisation, path: Path, 
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     page = environment.get_template("characterisation.html").render(
-        version=__version__, page_title=headline(characterisation), found=characterisation,
+        version=__version__, page_title=headline(characterisation), characterisation=characterisation,
         headline=headline(characterisation), verdict=verdict(characterisation), tiles=tiles(characterisation),
         figures=[Drawn.of(figure) for figure in figures(characterisation)],
         sheets=sheets(characterisation), host=host_words(characterisation), command=command,

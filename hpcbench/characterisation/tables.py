@@ -147,19 +147,19 @@ def kernel_sheet(characterisation: Characterisation, most: int = SHOWN_KERNELS) 
     )  # fmt: skip
 
 
-def kernel_line(each: Kernel | Message, characterisation: Characterisation) -> tuple[str, ...]:
+def kernel_line(entry: Kernel | Message, characterisation: Characterisation) -> tuple[str, ...]:
     """The cells of a kernel, or of one kind of messages."""
-    if isinstance(each, Message):
-        label = MESSAGE_LABELS.get(each.kind, each.kind)
-        what = each.operation.replace("_", "-"), f"{label}, {units.size(each.bytes / each.count)}, {each.link}"
-        bound, lost = message_bound_s(each, characterisation), message_lost_s(each, characterisation)
+    if isinstance(entry, Message):
+        label = MESSAGE_LABELS.get(entry.kind, entry.kind)
+        what = entry.operation.replace("_", "-"), f"{label}, {units.size(entry.bytes / entry.count)}, {entry.link}"
+        bound, lost = message_bound_s(entry, characterisation), message_lost_s(entry, characterisation)
     else:
-        what = short_name(each), shape_words(each)
-        bound, lost = bound_of(each, characterisation), lost_s(each, characterisation)
-    roof = "network" if isinstance(each, Message) else limited_by(each, characterisation)
-    share = bound / each.alone_s if bound and each.alone_s else None
+        what = short_name(entry), shape_words(entry)
+        bound, lost = bound_of(entry, characterisation), lost_s(entry, characterisation)
+    roof = "network" if isinstance(entry, Message) else limited_by(entry, characterisation)
+    share = bound / entry.alone_s if bound and entry.alone_s else None
     return (
-        *what, str(each.count), roof, units.duration(bound), units.duration(each.alone_s), units.percent(share),
+        *what, str(entry.count), roof, units.duration(bound), units.duration(entry.alone_s), units.percent(share),
         units.duration(lost),
     )  # fmt: skip
 

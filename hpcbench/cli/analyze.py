@@ -147,7 +147,7 @@ def printed(analysis: Analysis) -> str:
         )
         for entry in analysis.entries if entry.why_not is not None
     ]  # fmt: skip
-    own = [f"\nEntries of no round: {NOT_VERIFIED}."] if analysis.own else []
+    own = [f"\nEntries of no round: {NOT_VERIFIED}."] if analysis.has_own_entries else []
     return "\n".join([*rankings, *sentences, *own])
 
 

@@ -64,7 +64,7 @@ def add_arguments(parser: Parser) -> None:
     add_whole(axes, "--nodes", 1, MOST_NODES, "nodes that samples are sharded over (default: 4)")
     axes.add_argument("--borrow", metavar="FROM:BATCH,...", help="rows with a borrowed recipe: 32:512 has the rate of "
                       "batch 32 at 512, node:512 optimizer and schedule of preset node")  # fmt: skip
-    axes.add_argument("--with", action="append", dest="own", metavar="NAME:KEY=VALUE",
+    axes.add_argument("--with", action="append", dest="optimizer_settings", metavar="NAME:KEY=VALUE",
                       help="setting of one optimizer's runs: lars:optim.weight_decay=0.0001; repeatable")  # fmt: skip
     rates = parser.add_argument_group("learning rates")
     rates.add_argument("--lr", metavar="NAME=RATE@BATCH,...", help="base rates; one @BATCH at the end holds for all")
@@ -94,8 +94,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes", "borrow", "lr", "lr_rule", "lr_search",
-          "lr_search_seeds", "lr_search_widen", "own", "samples_per_s_per_rank", "parallel_efficiency", "site",
-          "runs_per_job")  # fmt: skip
+          "lr_search_seeds", "lr_search_widen", "optimizer_settings", "samples_per_s_per_rank", "parallel_efficiency",
+          "site", "runs_per_job")  # fmt: skip
 """Options that define the study; the others only say how it is run."""
 
 

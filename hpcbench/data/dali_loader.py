@@ -185,7 +185,7 @@ class LowestValue:
 
     def __init__(self, tensor: Tensor, smallest: float, indices: Indices, device: torch.device | None) -> None:
         self.smallest, self.indices = smallest, indices
-        self.found = tensor.min().to("cpu", non_blocking=True)
+        self.lowest = tensor.min().to("cpu", non_blocking=True)
         self.event = None if device is None else torch.Event(device=device)
         if self.event is not None:
             self.event.record()
@@ -194,7 +194,7 @@ class LowestValue:
         """Whether the value is below its bound; waits until the device has found it."""
         if self.event is not None:
             self.event.synchronize()
-        return self.found.item() < self.smallest
+        return self.lowest.item() < self.smallest
 
 
 def dali(part: str) -> Any:

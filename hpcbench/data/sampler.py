@@ -38,27 +38,27 @@ def epoch_order(samples: int, seed: int, epoch: int, node: int = 0) -> Indices:
 
 
 def epoch_batches(
-    samples: int, seed: int, epoch: int, own: Sequence[int], ranks: int, local_batch: int, last_batch: str,
+    samples: int, seed: int, epoch: int, own_ranks: Sequence[int], ranks: int, local_batch: int, last_batch: str,
     shards: Shards | None = None,
 ) -> list[list[Indices]]:  # fmt: skip
-    """The micro-batches of each rank in ``own`` over an epoch, as many as every other rank has.
+    """The micro-batches of each rank in ``own_ranks`` over an epoch, as many as every other rank has.
 
     With ``shards``, each node deals a permutation of its own samples to its ranks. A node that is done before others
     then has empty micro-batches; with ``last_batch="drop"`` all nodes end with the first one that is done.
     """
     if shards is None:
         order = epoch_order(samples, seed, epoch)
-        return [rank_batches(order, rank, ranks, local_batch, last_batch) for rank in own]
+        return [rank_batches(order, rank, ranks, local_batch, last_batch) for rank in own_ranks]
     number = len(epoch_sizes(samples, ranks, local_batch, last_batch, shards))
     batches_by_rank: dict[int, list[Indices]] = {}
-    for node in sorted({shards.node[rank] for rank in own}):
+    for node in sorted({shards.node[rank] for rank in own_ranks}):
         here, neighbours = shards.samples_on(node), shards.ranks_on(node)
         order = here[epoch_order(len(here), seed, epoch, node)]
         for place, rank in enumerate(neighbours):
-            if rank in own:
+            if rank in own_ranks:
                 batches = rank_batches(order, place, len(neighbours), local_batch, last_batch)
                 batches_by_rank[rank] = (batches + [here[:0]] * (number - len(batches)))[:number]
-    return [batches_by_rank[rank] for rank in own]
+    return [batches_by_rank[rank] for rank in own_ranks]
 
 
 def in_passes(batches: list[list[Indices]], together: int) -> list[Indices]:

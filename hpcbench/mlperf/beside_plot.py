@@ -22,7 +22,7 @@ POWERS = tuple(10.0**power for power in range(-6, 9))
 class Mark:
     """A row of the plot. An unknown value has no mark."""
 
-    own: bool
+    is_own: bool
     name: str
     time_s: float | None
     rate: float | None
@@ -39,9 +39,9 @@ def marks_plot(application: str, marks: Sequence[Mark]) -> Figure:
     rates.set_xlabel(style.log_label("samples/s of an accelerator"))
     times.set_yticks(range(len(marks)), [mark.name for mark in marks])
     for text, mark in zip(times.get_yticklabels(), marks, strict=True):
-        text.set_color(style.VERMILLION if mark.own else style.INK)
+        text.set_color(style.VERMILLION if mark.is_own else style.INK)
     times.set_ylim(len(marks) - 0.4, -0.6)
-    if any(mark.own for mark in marks):
+    if any(mark.is_own for mark in marks):
         figure.supxlabel(f"orange: {NOT_VERIFIED}", x=0.995, ha="right", fontsize=7.5, color=style.MUTED)
     caption = f"Orange: {NOT_VERIFIED}. Blue: published entries with their round and number of accelerators."
     title = "Time to train, and how fast each accelerator is"
@@ -50,7 +50,7 @@ def marks_plot(application: str, marks: Sequence[Mark]) -> Figure:
 
 def published_range(marks: Sequence[Mark]) -> str:
     """Between which times the published entries lie; targets of your own runs may differ, so these are in no order."""
-    times = [mark.time_s for mark in marks if not mark.own and mark.time_s]
+    times = [mark.time_s for mark in marks if not mark.is_own and mark.time_s]
     ends = list(dict.fromkeys(duration(time_s) for time_s in (min(times), max(times)))) if times else []
     return f"The published entries take {' to '.join(ends)} to train" if ends else ""
 
@@ -65,8 +65,8 @@ def draw(
     axes.set_xscale("log")
     for row, (value, mark) in enumerate(zip(values, marks, strict=True)):
         if value:
-            color = style.VERMILLION if mark.own else style.BLUE
-            axes.plot(value, row, "D" if mark.own else "o", color=color, markersize=6 if mark.own else 4.5)
+            color = style.VERMILLION if mark.is_own else style.BLUE
+            axes.plot(value, row, "D" if mark.is_own else "o", color=color, markersize=6 if mark.is_own else 4.5)
     axes.set_xlim(low, high)
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))

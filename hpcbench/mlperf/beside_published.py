@@ -97,7 +97,7 @@ def own_row(name: str, run: Run) -> BesideRow:
     """Return the row of your own run. Its time and epochs are those to its own target, if it met one."""
     s = run.summary
     return BesideRow(
-        own=True, name=name, detail=f"{s.preset}, {s.device}. {NOT_VERIFIED}", round=s.division, group="",
+        is_own=True, name=name, detail=f"{s.preset}, {s.device}. {NOT_VERIFIED}", round=s.division, group="",
         size=units.integer(own_accelerators(s)), batch=units.integer(s.global_batch_size),
         epochs=units.epochs(s.epochs_to_target) if run.reached else units.MISSING,
         quality=units.score(run.quality), rate=units.significant(own_rate(s)),
@@ -108,7 +108,7 @@ def own_row(name: str, run: Run) -> BesideRow:
 def published_row(entry: PublishedEntry, machines: Sequence[Machine]) -> BesideRow:
     """Return the row of an entry; its epochs, quality and rate are medians over its runs."""
     return BesideRow(
-        own=False, name=short_title(entry, machines), detail=f"{entry.organization}/{entry.system}",
+        is_own=False, name=short_title(entry, machines), detail=f"{entry.organization}/{entry.system}",
         round=f"{entry.round} {entry.division}", group=class_words(size_class(entry.accelerators)),
         size=units.integer(entry.accelerators),
         batch=units.integer(entry.global_batch_size), epochs=units.epochs(entry.epochs),

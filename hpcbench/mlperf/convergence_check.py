@@ -23,7 +23,7 @@ RUNS = {"cosmoflow": 10, "deepcam": 5, "oc20": 5, "openfold": 10}
 SAMPLES_AS_EPOCHS = "openfold"
 """Its ``epoch_num`` is a number of samples, in logs and in reference convergence points."""
 
-Found = Literal["point", "interpolated", "smaller than all points", "larger than all points", "none"]
+ReferenceKind = Literal["point", "interpolated", "smaller than all points", "larger than all points", "none"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ConvergenceTest:
     """The result of the test."""
 
     passed: bool
-    found: Found
+    reference_kind: ReferenceKind
     """Which reference it was compared with: a point at its batch, one between two, or that of the smallest batch."""
     mean_epochs: float | None
     """Olympic mean of the submission; ``None`` if more than one run did not converge."""
@@ -52,7 +52,7 @@ class ConvergenceTest:
         if self.least_epochs is None or self.reference_epochs is None:
             return "no reference convergence point is near; one must be submitted with it"
         against = {"point": "the reference", "interpolated": "the interpolated reference"}.get(
-            self.found, "the reference of the smallest batch"
+            self.reference_kind, "the reference of the smallest batch"
         )
         verdict = "accepted" if self.passed else "too fast"
         scaled = f", normalised by {self.factor:.4f}" if self.passed and self.factor > 1 else ""
@@ -115,10 +115,10 @@ def check_convergence(
     mean = float(np.mean(counted))  # adds up as the official checker does, so that equal means compare alike
     reference = reference_at(application, ruleset, batch, "pruned_rcps" if pruned else "full_rcps", log_cache)
     if reference.epochs is None or reference.least is None:
-        return ConvergenceTest(False, reference.found, mean, None, None, 1.0, unit)
+        return ConvergenceTest(False, reference.reference_kind, mean, None, None, 1.0, unit)
     factor = max(1.0, reference.epochs / mean) if mean > 0 else 1.0
     return ConvergenceTest(
-        mean >= reference.least, reference.found, mean, reference.epochs, reference.least, factor, unit
+        mean >= reference.least, reference.reference_kind, mean, reference.epochs, reference.least, factor, unit
     )
 
 
@@ -126,7 +126,7 @@ def check_convergence(
 class Reference:
     """The reference convergence point for a batch: its olympic mean, and the least mean that is accepted."""
 
-    found: Found
+    reference_kind: ReferenceKind
     epochs: float | None
     least: float | None
 
@@ -140,15 +140,15 @@ def reference_at(
     values = None if log_cache is None else log_cache.get([reading])[0]
     if isinstance(values, dict) and set(values) == {field.name for field in fields(Reference)}:
         return Reference(**values)
-    found, point = nearest(checker(application, ruleset), batch, points)
+    kind, point = nearest(checker(application, ruleset), batch, points)
     epochs, least = (None, None) if point is None else (point["RCP Mean"], point["RCP Mean"] / point["Max Speedup"])
-    reference = Reference(found, None if epochs is None else float(epochs), None if least is None else float(least))
+    reference = Reference(kind, None if epochs is None else float(epochs), None if least is None else float(least))
     if log_cache is not None:
         log_cache.put([(reading, reading.stamp(), asdict(reference))])
     return reference
 
 
-def nearest(official: Any, batch: int, points: str) -> tuple[Found, dict[str, Any] | None]:
+def nearest(official: Any, batch: int, points: str) -> tuple[ReferenceKind, dict[str, Any] | None]:
     """Return the reference that a batch is compared with, chosen as the checker's ``check_directory`` does."""
     if (point := official._find_rcp(batch, points)) is not None:
         return "point", point

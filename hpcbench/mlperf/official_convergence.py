@@ -65,6 +65,6 @@ def tested(logs: Sequence[OfficialLog], ruleset: str, bypass: bool) -> Reference
     if test.passed:
         return ReferenceTest(True, test.words, test.factor)
     factor = None if test.reference_epochs is None else 1.0
-    if bypass and test.found != "none":
+    if bypass and test.reference_kind != "none":
         return ReferenceTest(True, f"{test.words}, but bypassed", factor)
     return ReferenceTest(False, test.words, factor)

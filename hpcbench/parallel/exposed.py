@@ -87,7 +87,7 @@ class RecordedPeers:
         with self.channel.message():
             return self.peers.all_reduce(tensor)
 
-    def stacked(self, own: Tensor) -> Tensor:
+    def stacked(self, local: Tensor) -> Tensor:
         """As in ``Peers``."""
         with self.channel.message():
-            return self.peers.stacked(own)
+            return self.peers.stacked(local)

@@ -100,6 +100,6 @@ class EmptyPeers:
         """As in ``Peers``; there is no one to sum over."""
         raise NotImplementedError
 
-    def stacked(self, own: Tensor) -> Tensor:
+    def stacked(self, local: Tensor) -> Tensor:
         """As in ``Peers``; there is no one to gather from."""
         raise NotImplementedError

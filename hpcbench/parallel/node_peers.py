@@ -123,20 +123,20 @@ class NodePeers:
         assert total is not None
         return tensor.copy_(total.view(tensor.shape))
 
-    def stacked(self, own: Tensor) -> Tensor:
+    def stacked(self, local: Tensor) -> Tensor:
         """As in ``Peers``."""
-        return torch.stack(self._everyone(own))
+        return torch.stack(self._everyone(local))
 
     def close(self) -> None:
         """Close the connections; ranks that wait for this one notice."""
         for line in self._lines.values():
             line.connection.close()
 
-    def _everyone(self, own: Tensor) -> list[Tensor]:
-        """``own`` of all ranks, by place."""
-        own = own.detach().contiguous()
-        parts = [own if other == self.rank else torch.empty_like(own) for other in range(self.size)]
-        self.start([(other, own) for other in self._lines], [(other, parts[other]) for other in self._lines])()
+    def _everyone(self, local: Tensor) -> list[Tensor]:
+        """``local`` of all ranks, by place."""
+        local = local.detach().contiguous()
+        parts = [local if other == self.rank else torch.empty_like(local) for other in range(self.size)]
+        self.start([(other, local) for other in self._lines], [(other, parts[other]) for other in self._lines])()
         return parts
 
     def _wait(self, lines: Sequence[_Line]) -> None:

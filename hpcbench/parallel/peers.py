@@ -27,8 +27,8 @@ class Peers(Protocol):
         """Replace ``tensor``, which is contiguous, with its sum over all peers; returns it."""
         ...
 
-    def stacked(self, own: Tensor) -> Tensor:
-        """``own``, (n,), of all peers, by place: (size, n)."""
+    def stacked(self, local: Tensor) -> Tensor:
+        """``local``, (n,), of all peers, by place: (size, n)."""
         ...
 
 
@@ -60,8 +60,8 @@ class ProcessPeers:
         dist.all_reduce(tensor, group=self.processes)
         return tensor
 
-    def stacked(self, own: Tensor) -> Tensor:
+    def stacked(self, local: Tensor) -> Tensor:
         """As in ``Peers``."""
-        parts = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(parts, own, group=self.processes)
+        parts = [torch.empty_like(local) for _ in range(self.size)]
+        dist.all_gather(parts, local, group=self.processes)
         return torch.stack(parts)

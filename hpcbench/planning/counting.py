@@ -79,10 +79,10 @@ class CountingPeers:
         self.traffic.add_sum(tensor.nbytes)
         return tensor
 
-    def stacked(self, own: Tensor) -> Tensor:
+    def stacked(self, local: Tensor) -> Tensor:
         """See ``Peers``."""
-        self.traffic.add_sum(own.nbytes)
-        return own.new_empty((self.size, *own.shape))
+        self.traffic.add_sum(local.nbytes)
+        return local.new_empty((self.size, *local.shape))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Prior:
     sd: float
     """Standard deviation; of the logarithm where ``log``."""
     log: bool = True
-    each: bool = False
+    per_application: bool = False
     """Whether every application has its own."""
 
     def value(self, z: Floats) -> Floats:
@@ -72,9 +72,9 @@ def unpack(priors: Sequence[Prior], z: Floats, applications: int) -> dict[str, F
     """Parameters by name from the last dimension of ``z``."""
     parameters, at = {}, 0
     for prior in priors:
-        width = applications if prior.each else 1
+        width = applications if prior.per_application else 1
         values = prior.value(z[..., at : at + width])
-        parameters[prior.name] = values if prior.each else values[..., 0]
+        parameters[prior.name] = values if prior.per_application else values[..., 0]
         at += width
     return parameters
 
@@ -105,7 +105,7 @@ def most_probable(
     """The most probable parameters in standard deviations of their priors, and their covariance."""
     counts = {site: int((sites[cases] == site).sum()) for site in set(sites[cases].tolist())}
     weights = np.array([1 / np.sqrt(counts[site]) for site in sites[cases].tolist()])
-    width = sum(applications if prior.each else 1 for prior in priors)
+    width = sum(applications if prior.per_application else 1 for prior in priors)
 
     def residuals(z: Floats) -> Floats:
         errors = (model(unpack(priors, z, applications), cases) - observed[cases]) * weights / SCALE

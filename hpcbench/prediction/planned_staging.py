@@ -91,18 +91,18 @@ def ceilings_at(ceilings: Ceilings, nodes: int, grows: bool, filesystem_bytes_pe
     """A probe's rates on ``nodes`` nodes. ``grows``: whether the shared source gives more to more nodes."""
     probed = len(ceilings.nodes)
 
-    def rate(found: Rate) -> Rate:
-        node = statistics.median(found.per_node)
-        if found.part in SHARED:
-            total = node * nodes if grows or nodes <= probed else found.total
-            if found.part not in COUNTED and filesystem_bytes_per_s is not None:
+    def rate(probed_rate: Rate) -> Rate:
+        node = statistics.median(probed_rate.per_node)
+        if probed_rate.part in SHARED:
+            total = node * nodes if grows or nodes <= probed else probed_rate.total
+            if probed_rate.part not in COUNTED and filesystem_bytes_per_s is not None:
                 total = min(total, filesystem_bytes_per_s)
             node = total / nodes
-        return replace(found, per_node=(node,) * nodes)
+        return replace(probed_rate, per_node=(node,) * nodes)
 
     names = tuple(f"{number}" for number in range(nodes))
     ranks = round(ceilings.ranks / probed * nodes)
-    return replace(ceilings, nodes=names, ranks=ranks, rates=tuple(rate(found) for found in ceilings.rates))
+    return replace(ceilings, nodes=names, ranks=ranks, rates=tuple(rate(probed_rate) for probed_rate in ceilings.rates))
 
 
 def read_probe(path: Path) -> Ceilings:

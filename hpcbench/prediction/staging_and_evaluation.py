@@ -21,14 +21,14 @@ from hpcbench.prediction.workload import published_work
 Floats = NDArray[np.float64]
 
 DATA_STAGING_PRIORS = (
-    Prior("level", 50.0, 1.5, each=True),
-    Prior("newer", 0.0, 0.7, log=False, each=True),
+    Prior("level", 50.0, 1.5, per_application=True),
+    Prior("newer", 0.0, 0.7, log=False, per_application=True),
     Prior("power", 1.0, 0.5, log=False),
 )
-EVALUATION_PRIORS = (Prior("faster", 3.0, 0.7, each=True),)
+EVALUATION_PRIORS = (Prior("faster", 3.0, 0.7, per_application=True),)
 EPOCH_JITTER_PRIORS = (Prior("epoch_jitter", 0.02, 1.0),)
 LEAST_EPOCH_JITTER = 0.002
-EXTRAS_PRIORS = (Prior("extras", 3.0, 1.5, each=True),)
+EXTRAS_PRIORS = (Prior("extras", 3.0, 1.5, per_application=True),)
 LEAST_EXTRAS_S = 1.0
 """Times of a log that add up to less than the whole are within its resolution."""
 

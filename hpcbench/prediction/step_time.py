@@ -29,9 +29,9 @@ A100_FLOP_PER_S = 312e12
 NEWEST = "v2.0"
 TINY_S = 1e-9
 PRIORS = (
-    Prior("overhead", 0.010, 1.0, each=True),
-    Prior("efficiency", 1.0, 0.5, each=True),
-    Prior("newer", 0.0, 0.5, log=False, each=True),
+    Prior("overhead", 0.010, 1.0, per_application=True),
+    Prior("efficiency", 1.0, 0.5, per_application=True),
+    Prior("newer", 0.0, 0.5, log=False, per_application=True),
     Prior("exponent", 0.94, 0.3, log=False),
     Prior("exposed", 0.5, 0.5),
     Prior("latency", 20e-6, 1.0),

@@ -15,7 +15,7 @@ from hpcbench.results.tables import WIDTH, table
 class BesideRow:
     """One of your own runs, or a result of others, as text ready to print."""
 
-    own: bool
+    is_own: bool
     name: str
     detail: str
     """What distinguishes it from all others: for a published entry, its organization and system."""
@@ -35,7 +35,7 @@ class BesideRow:
     @property
     def text_name(self) -> str:
         """Name and system in a column of text."""
-        return self.name if self.own else f"{self.name} {self.detail.rpartition('/')[2]}"
+        return self.name if self.is_own else f"{self.name} {self.detail.rpartition('/')[2]}"
 
 
 @dataclass(frozen=True)

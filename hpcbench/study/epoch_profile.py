@@ -98,7 +98,7 @@ class EpochProfile:
                 [derivatives.log_mean.sum(), derivatives.log_spread, derivatives.scatter]
             )
 
-        def found(first: Floats, most_scatter: float) -> Peak:
+        def minimised(first: Floats, most_scatter: float) -> Peak:
             bounds = [(None, None), (math.log(LEAST_SPREAD), math.log(MOST_SPREAD)), (0.0, most_scatter)]
             first = np.minimum(first, [np.inf, np.inf, most_scatter])
             minimum = optimize.minimize(
@@ -107,11 +107,11 @@ class EpochProfile:
             return Peak(logit, -float(minimum.fun), *map(float, minimum.x))
 
         first = self._first if start is None else start
-        peak = found(first, self._most_scatter)
+        peak = minimised(first, self._most_scatter)
         if peak.scatter <= 0:
             return peak
         # Where seeds tie, the likelihood without scatter can have a peak of its own.
-        without = found(np.array([first[0], self._first[1], 0.0]), 0.0)
+        without = minimised(np.array([first[0], self._first[1], 0.0]), 0.0)
         return max(peak, without, key=lambda peak: peak.value)
 
     def hides(self, peak: Peak) -> bool:

@@ -51,7 +51,7 @@ class Request:
     """If unset, this and the next are those of the study in the folder, or ``SEARCH_SEEDS`` and ``MOST_WIDENINGS``."""
     lr_search_widen: int | None = None
     borrow: str = ""
-    own: Sequence[str] = ()
+    optimizer_settings: Sequence[str] = ()
     """``OPTIMIZER:KEY=VALUE`` entries."""
     files: Sequence[Path] = ()
     samples_per_s_per_rank: float | None = None
@@ -106,7 +106,9 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
         nodes=request.nodes,
         borrow=borrow,
         settings={**file_settings(application, request), **dotted},
-        own_settings=settings_by_optimizer(config, optimizers, dotted, parse_own(request.own, optimizers)),
+        own_settings=settings_by_optimizer(
+            config, optimizers, dotted, parse_own(request.optimizer_settings, optimizers)
+        ),
         recipes={
             borrowed.source: recipe(application, borrowed.source) for borrowed in borrow if borrowed.from_batch is None
         },

@@ -248,7 +248,7 @@ class Exchange:
         """Send every node's pieces to every node, one piece of each at a time."""
         nodes, node = len(streams), self.lane.node
         for pieces in zip_longest(*(stream.pieces() for stream in streams)):
-            held: Filled | None = self.own(pieces[node])
+            held: Filled | None = self.take_own(pieces[node])
             for step in range(nodes - 1):
                 origin = (node - 1 - step) % nodes
                 received = self.swap(held, (node + 1) % nodes, pieces[origin], origin, (node - 1) % nodes)
@@ -262,7 +262,7 @@ class Exchange:
         """Send all pieces for ``to`` while those from ``source`` arrive."""
         if to == self.lane.node:
             for piece in outgoing.pieces():
-                if (own_piece := self.own(piece)) is not None:
+                if (own_piece := self.take_own(piece)) is not None:
                     own_piece.buffer.release()
             return
         for sent, received in zip_longest(outgoing.pieces(), incoming.pieces()):
@@ -272,7 +272,7 @@ class Exchange:
                 if filled is not None:
                     filled.buffer.release()
 
-    def own(self, piece: Piece | None) -> Filled | None:
+    def take_own(self, piece: Piece | None) -> Filled | None:
         """The next piece that this rank read, which also lands here; held once for the caller."""
         if piece is None:
             return None

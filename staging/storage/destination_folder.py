@@ -151,7 +151,7 @@ class DestinationFolder:
         try:
             levels = [_Level.of("", descriptor)]
             if topdown:
-                yield levels[0].found(descriptor)
+                yield levels[0].as_fwalk(descriptor)
             while levels:
                 level = levels[-1]
                 name = level.next()
@@ -164,10 +164,10 @@ class DestinationFolder:
                     descriptor = below
                     levels.append(_Level.of(f"{level.where}/{name}" if level.where else name, descriptor))
                     if topdown:
-                        yield levels[-1].found(descriptor)
+                        yield levels[-1].as_fwalk(descriptor)
                     continue
                 if not topdown:
-                    yield level.found(descriptor)
+                    yield level.as_fwalk(descriptor)
                 levels.pop()
                 if levels:
                     above = self._above(descriptor, levels[-1])
@@ -229,7 +229,7 @@ class _Level:
         self.looked += 1
         return self.folders[self.looked - 1] if self.looked <= len(self.folders) else None
 
-    def found(self, descriptor: int) -> tuple[str, list[str], list[str], int]:
+    def as_fwalk(self, descriptor: int) -> tuple[str, list[str], list[str], int]:
         return self.where, self.folders, self.names, descriptor
 
 

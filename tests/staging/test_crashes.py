@@ -60,9 +60,9 @@ def prepared(name: str, place: Path) -> Scenario:
     return scenario
 
 
-def told(found: Iterator[tuple[str, list[Fault]]]) -> list[str]:
+def told(faults_by_place: Iterator[tuple[str, list[Fault]]]) -> list[str]:
     """What did not hold, and where."""
-    return [f"{where}: {fault.column}: {fault.text}" for where, faults in found for fault in faults]
+    return [f"{where}: {fault.column}: {fault.text}" for where, faults in faults_by_place for fault in faults]
 
 
 # -- what holds -------------------------------------------------------------------------------------------------------

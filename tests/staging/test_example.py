@@ -19,11 +19,11 @@ integers = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5).map(lambda val
 features = st.dictionaries(names, st.one_of(st.lists(st.binary(max_size=20), max_size=3), floats, integers), max_size=4)
 
 
-def plain(found: dict[str, Any]) -> dict[str, Any]:
+def plain(values_by_name: dict[str, Any]) -> dict[str, Any]:
     """Comparable by value, with not-a-number equal to itself."""
     return {
         name: value.tobytes() if isinstance(value, np.ndarray) and value.size else [bytes(part) for part in value]
-        for name, value in found.items()
+        for name, value in values_by_name.items()
     }
 
 

@@ -124,11 +124,11 @@ def test_a_campaign_with_a_problem_ends_with_exit_code_1(
 ) -> None:
     bounds: list[float] = []
 
-    def found(*_: object, end_bound_s: float, **__: object) -> Outcome:
+    def outcome_of_bound(*_: object, end_bound_s: float, **__: object) -> Outcome:
         bounds.append(end_bound_s)
         return Outcome(problems=["slow: it took 2.00 s"] if end_bound_s == 1 else [])
 
-    monkeypatch.setattr(kill_campaign, "carry_out", found)
+    monkeypatch.setattr(kill_campaign, "carry_out", outcome_of_bound)
     for words, code in (([], 1), (["--end-bound-s", "5"], 0)):
         monkeypatch.setattr(sys, "argv", ["kill_campaign", "--seed", "1", *words])
         assert kill_campaign.main() == code

@@ -46,8 +46,8 @@ def test_all_ranks_look_and_each_file_once(source: Path, tmp_path: Path, ranks: 
     last = len(ranks) - 1
     bad = spoil(tmp_path / f"node{last}")
     found = verify_all(ranks, tmp_path)
-    assert [node.found.files for node in found.nodes] == [FILES] * len(ranks)
-    assert [[file.name for file in node.found.bad] for node in found.nodes] == [[]] * last + [bad]
+    assert [node.verified.files for node in found.nodes] == [FILES] * len(ranks)
+    assert [[file.name for file in node.verified.bad] for node in found.nodes] == [[]] * last + [bad]
     assert found.as_dict()["nodes"][last]["destination"] == str(tmp_path / f"node{last}")
     assert f"node{last} " in found.table()
 

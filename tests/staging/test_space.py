@@ -92,9 +92,9 @@ def write(path: Path, content: object) -> None:
     path.write_text(f"{content}\n")
 
 
-def version_2(root: Path, own: str, shown: str = "/") -> None:
-    """What the kernel says of a process in group ``own`` where the tree is shown from group ``shown`` on."""
-    write(root / "proc/self/cgroup", f"0::{own}")
+def version_2(root: Path, group: str, shown: str = "/") -> None:
+    """What the kernel says of a process in group ``group`` where the tree is shown from group ``shown`` on."""
+    write(root / "proc/self/cgroup", f"0::{group}")
     write(
         root / "proc/self/mountinfo", f"31 23 0:28 {shown} /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate"
     )
@@ -137,9 +137,9 @@ def test_a_group_above_its_limit_has_nothing_left(tmp_path: Path) -> None:
     assert available_memory(tmp_path) == 0
 
 
-@pytest.mark.parametrize(("own", "shown"), [("/docker/abc", "/docker/abc"), ("/docker/abc", "/"), ("/../../x", "/")])
-def test_a_container_that_sees_a_part_of_the_groups(tmp_path: Path, own: str, shown: str) -> None:
-    version_2(tmp_path, own, shown)
+@pytest.mark.parametrize(("group", "shown"), [("/docker/abc", "/docker/abc"), ("/docker/abc", "/"), ("/../../x", "/")])
+def test_a_container_that_sees_a_part_of_the_groups(tmp_path: Path, group: str, shown: str) -> None:
+    version_2(tmp_path, group, shown)
     limit_2(tmp_path, "", 600 * MIB, 500 * MIB)
     limit_2(tmp_path.parent, "", 1, 1)
     assert memory_left(tmp_path) == 100 * MIB

@@ -43,7 +43,7 @@ class Taps:
         """Whether every output is one input."""
         return len(self.weights) == 1 and bool((self.weights == 1).all())
 
-    def own(self, outputs: Extent, first: int) -> Taps:
+    def of_outputs(self, outputs: Extent, first: int) -> Taps:
         """The taps of some outputs, with indices counted from ``first``."""
         span = slice(outputs.start, outputs.stop)
         return Taps(self.indices[:, span] - first, self.weights[:, span])
@@ -88,7 +88,9 @@ class Resampling:
 
     def needs(self, outputs: Extent) -> Extent:
         """As in ``Reach``; what either type needs."""
-        indices = torch.cat([dim_taps.own(outputs, 0).indices.flatten() for dim_taps in (self.single, self.double)])
+        indices = torch.cat(
+            [dim_taps.of_outputs(outputs, 0).indices.flatten() for dim_taps in (self.single, self.double)]
+        )
         return Extent(int(indices.min()), int(indices.max()) + 1)
 
 
@@ -132,7 +134,7 @@ class SplitUpsample(nn.Module):
                     axis, first = self.axes[dim], self.widenings[dim].need.start
                     outputs = cut(way.target, axis.size)[axis.rank]
                 if not way.unchanged:
-                    taps_by_dim[dim] = (way.double if double else way.single).own(outputs, first).to(device)
+                    taps_by_dim[dim] = (way.double if double else way.single).of_outputs(outputs, first).to(device)
             self.tables[device, double] = taps_by_dim
         return self.tables[device, double]
 

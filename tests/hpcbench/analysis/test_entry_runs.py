@@ -81,7 +81,7 @@ def test_own_runs_of_one_setup_are_an_entry_and_others_are_not() -> None:
     own[3].global_batch_size = 32
     found = entries_of_runs(own)
     assert [len(each.runs) for each in found] == [3, 1]
-    assert all(each.own for each in found)
+    assert all(each.is_own for each in found)
     assert found[0].name == "own box 2 nodes batch 16"
 
 

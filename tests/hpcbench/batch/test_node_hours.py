@@ -50,9 +50,9 @@ def test_attempts_that_ended_are_known_and_killed_ones_as_far_as_anybody_knows(
     assert used(tmp_path).total == 4.0
 
 
-@pytest.mark.parametrize("own", ["relative", "%s", "%d.%m.%y %T", "standard"])
+@pytest.mark.parametrize("time_format", ["relative", "%s", "%d.%m.%y %T", "standard"])
 def test_the_accounting_is_read_whatever_format_of_times_the_user_prefers(
-    own: str, programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    time_format: str, programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``sacct`` obeys ``SLURM_TIME_FORMAT``."""
     programs("sacct", "")
@@ -66,7 +66,7 @@ def test_the_accounting_is_read_whatever_format_of_times_the_user_prefers(
         esac
         """
     )
-    monkeypatch.setenv("SLURM_TIME_FORMAT", own)
+    monkeypatch.setenv("SLURM_TIME_FORMAT", time_format)
     begun(tmp_path, 1, 0.0, None)
     assert used(tmp_path).words == "2.00"
 

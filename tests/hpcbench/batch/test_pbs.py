@@ -38,10 +38,10 @@ def test_a_job_is_looked_for_among_those_of_the_user(monkeypatch: pytest.MonkeyP
         "9.server": {"Variable_List": "A=1,HPCBENCH_MARK=m1"},
     }
 
-    def ask(command: Sequence[str], own: str = "16.server\n9.server\n7.server\n") -> Reply:
+    def ask(command: Sequence[str], selected: str = "16.server\n9.server\n7.server\n") -> Reply:
         asked.append(list(command))
         if command[0] == "qselect":
-            return Reply(0, own)
+            return Reply(0, selected)
         return Reply(153, json.dumps({"Jobs": jobs}), "qstat: Unknown Job Id 7.server")
 
     assert pbs.find("m1", ask) == ["9.server", "16.server"]
@@ -49,7 +49,7 @@ def test_a_job_is_looked_for_among_those_of_the_user(monkeypatch: pytest.MonkeyP
         ["qselect", "-x", "-u", "ada"], ["qstat", "-x", "-f", "-F", "json", "16.server", "9.server", "7.server"]
     ]  # fmt: skip
     asked.clear()
-    assert pbs.find("m1", partial(ask, own="")) == []
+    assert pbs.find("m1", partial(ask, selected="")) == []
     assert len(asked) == 1
     with pytest.raises(UnreachableError, match=r"qselect: .*errno=111"):
         pbs.find("m1", lambda _: Reply(1, "", "qselect: cannot connect to server pbs (errno=111)"))

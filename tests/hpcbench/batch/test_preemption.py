@@ -65,15 +65,15 @@ def test_without_an_answer_a_signal_is_a_signal(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("own", "said", "expected"), [(None, 0, False), (None, 1, True), ("1", 1, False), ("1", 2, True)]
+    ("restarts", "said", "expected"), [(None, 0, False), (None, 1, True), ("1", 1, False), ("1", 2, True)]
 )
 def test_a_job_that_slurm_has_queued_again_is_not_queued_twice(
-    own: str | None, said: int, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    restarts: str | None, said: int, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Preempted without a grace time, or with a node that failed: the script gets SIGTERM as if it were cancelled."""
     answer = ANSWER.format(state="COMPLETING", time="None").replace("Restarts=0", f"Restarts={said}")
-    more = {} if own is None else {"SLURM_RESTART_COUNT": own}
+    more = {} if restarts is None else {"SLURM_RESTART_COUNT": restarts}
     environ = environ_with(tmp_path, f'echo "{answer}"', **more)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

@@ -12,17 +12,17 @@ SCENARIO = next(each for each in shipped("nersc10-deepcam").scenarios if each.re
 REFERENCES = [row_of_reference(SCENARIO, reference) for reference in SCENARIO.references]
 
 
-def own(accelerators: int, value: float) -> ResponseRow:
+def own_row(accelerators: int, value: float) -> ResponseRow:
     """The figure of a size."""
     column = FIGURES[SCENARIO.metric.what]
     return ResponseRow("result", {"category": "baseline", "accelerators": accelerators, column: value})
 
 
 def test_the_lowest_of_your_figures_is_told() -> None:
-    drawn = metric_plot(SCENARIO, [*REFERENCES, own(4, 900.0), own(8, 480.5)], False)
+    drawn = metric_plot(SCENARIO, [*REFERENCES, own_row(4, 900.0), own_row(8, 480.5)], False)
     assert drawn is not None
     assert drawn.finding == "The lowest of your figures is 480.5 s, on 8 accelerators (baseline)"
-    for rows, rehearsal in ((REFERENCES, False), ([own(4, 9.0)], True)):
+    for rows, rehearsal in ((REFERENCES, False), ([own_row(4, 9.0)], True)):
         silent = metric_plot(SCENARIO, rows, rehearsal)
         assert silent is not None
         assert silent.finding == "", "references are not yours, and a rehearsal has small numbers"
@@ -30,7 +30,7 @@ def test_the_lowest_of_your_figures_is_told() -> None:
 
 @pytest.mark.parametrize(("largest", "scale"), [(3.9, "linear"), (4.1, "log")])
 def test_a_small_range_is_linear_and_a_label_says_which(largest: float, scale: str) -> None:
-    drawn = metric_plot(SCENARIO, [own(4, 100.0), own(8, 100 * largest)], False)
+    drawn = metric_plot(SCENARIO, [own_row(4, 100.0), own_row(8, 100 * largest)], False)
     assert drawn is not None
     (axes,) = drawn.figure.axes
     assert axes.get_yscale() == scale

@@ -26,8 +26,8 @@ def counted(application: str, preset: str, *settings: tuple[str, object]) -> Cou
     return count_step(found, config, ALONE)
 
 
-def products(found: Counted) -> float:
-    return total([kernel for kernel in found.kernels if kernel.kind in PRODUCTS], "flop")
+def products(counted_step: Counted) -> float:
+    return total([kernel for kernel in counted_step.kernels if kernel.kind in PRODUCTS], "flop")
 
 
 def test_cosmoflow_at_the_published_size() -> None:

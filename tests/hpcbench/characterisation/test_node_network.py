@@ -64,7 +64,7 @@ def two_nodes(*curves: Curve) -> Characterisation:
 
 
 @pytest.mark.parametrize(
-    ("found", "network_gb_s"),
+    ("characterisation", "network_gb_s"),
     [
         (two_nodes(sixteen("lane_exchange", 2e9)), 16.0),
         # as files were before all ranks of a node sent at once: one message left each node
@@ -73,23 +73,23 @@ def two_nodes(*curves: Curve) -> Characterisation:
     ],
 )
 def test_messages_take_on_their_own_machine_what_they_took(
-    found: Characterisation, network_gb_s: float, tmp_path: Path
+    characterisation: Characterisation, network_gb_s: float, tmp_path: Path
 ) -> None:
-    write_machine(found, tmp_path / "mine.yaml")
+    write_machine(characterisation, tmp_path / "mine.yaml")
     machine = read_machine(tmp_path / "mine.yaml")
     assert (machine.network_gb_s, machine.accelerators) == (network_gb_s, 8)
-    messages = MessageTime.of(found)
+    messages = MessageTime.of(characterisation)
     assert messages is not None
     platform = platform_of(machine, shipped_machines(), calibrated=True)
-    case = case_of(work_of("cosmoflow"), platform, 2, 8, found.local_batch, newer=True)
+    case = case_of(work_of("cosmoflow"), platform, 2, 8, characterisation.local_batch, newer=True)
     measured = 4 * 1e-4 + 8e6 / 3e9
-    if len(found.curves) > 1:
+    if len(characterisation.curves) > 1:
         measured += 6 * 1e-4 + 2e6 / 5e9
     assert float(messages.seconds(case)) == pytest.approx(measured, rel=1e-3)
     # half of the network, half of the rate
     half = replace(case, network_bytes_per_s=case.network_bytes_per_s / 2)
     assert float(messages.seconds(half) - messages.seconds(case)) == pytest.approx(
-        8e6 / 3e9 + (2e6 / 5e9 if len(found.curves) > 1 else 0), rel=1e-3
+        8e6 / 3e9 + (2e6 / 5e9 if len(characterisation.curves) > 1 else 0), rel=1e-3
     )
 
 

@@ -42,7 +42,7 @@ def published(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def own_run(tmp_path: Path) -> Path:
     """A run folder whose log is that of a published run."""
     folder = tmp_path / "runs" / "mine"
     folder.mkdir(parents=True)
@@ -88,10 +88,10 @@ def rows_of(out: Path, name: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_own_results_are_not_verified(published: Path, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_results_are_not_verified(published: Path, own_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the screen, the page, every plot with them and every table."""
     out = published / "out"
-    words = ["analyze", str(own), str(published / "v1.0"), "--machine", "polaris", "--out", str(out)]
+    words = ["analyze", str(own_run), str(published / "v1.0"), "--machine", "polaris", "--out", str(out)]
     assert main(words) == 0
     assert f"Entries of no round: {NOT_VERIFIED}." in capsys.readouterr().out
     page = (out / "analysis.html").read_text()

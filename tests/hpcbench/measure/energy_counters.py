@@ -62,14 +62,14 @@ def counters(root: Path) -> Counters:
     return found
 
 
-def absence(found: object) -> str:
-    assert isinstance(found, Absent)
-    return found.reason
+def absence(reading: object) -> str:
+    assert isinstance(reading, Absent)
+    return reading.reason
 
 
-def energy(found: Energy | Absent) -> Energy:
-    assert isinstance(found, Energy), found
-    return found
+def energy(reading: Energy | Absent) -> Energy:
+    assert isinstance(reading, Energy), reading
+    return reading
 
 
 def meter_of(root: Path, clock: Callable[[], float] | None = None) -> EnergyMeter:

@@ -38,8 +38,8 @@ class Others:
     def __init__(self, *arrivals: list[float]) -> None:
         self.arrivals = arrivals
 
-    def __call__(self, own: Tensor) -> Tensor:
-        return torch.stack([own, *(torch.tensor(each, dtype=torch.float64) for each in self.arrivals)])
+    def __call__(self, local: Tensor) -> Tensor:
+        return torch.stack([local, *(torch.tensor(each, dtype=torch.float64) for each in self.arrivals)])
 
 
 class Host:
@@ -158,9 +158,9 @@ def test_a_rank_that_comes_late_to_the_exchange_of_times_is_waited_for() -> None
     """It came in time for the message; the time until it comes belongs to no phase otherwise."""
     host = Host()
 
-    def late(own: Tensor) -> Tensor:
+    def late(local: Tensor) -> Tensor:
         host.work(5.0)
-        return own.unsqueeze(0)
+        return local.unsqueeze(0)
 
     channel = host.recorder.channel("halo", late)
     with channel.message():

@@ -71,11 +71,11 @@ class Rank:
         self.send()()
         return tensor
 
-    def stacked(self, own: Tensor) -> Tensor:
+    def stacked(self, local: Tensor) -> Tensor:
         """As of ``Peers``; times of arrival, of which there are many, travel after the steps."""
-        if own.dtype != torch.float64:
+        if local.dtype != torch.float64:
             self.send()()
-        return torch.stack([own, own])
+        return torch.stack([local, local])
 
     def latest(self, arrivals: Tensor) -> Tensor:
         """As of ``Group``."""

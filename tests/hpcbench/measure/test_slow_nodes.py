@@ -38,9 +38,9 @@ def only(name: str, slownesses: list[float], ranks_per_node: int = 1) -> list[di
     return [{**usual, "node": each["node"], name: each[name]} for each in made]
 
 
-def named(found: list[str]) -> list[tuple[str, float]]:
+def named(sentences: list[str]) -> list[tuple[str, float]]:
     """Nodes and factors that the sentences name."""
-    return [(line.split(" ", 1)[0], float(re.findall(r" ([\d.]+) times", line)[0])) for line in found]
+    return [(line.split(" ", 1)[0], float(re.findall(r" ([\d.]+) times", line)[0])) for line in sentences]
 
 
 @given(st.integers(1, 12), st.integers(1, 4), positive, st.sampled_from([*FIGURES]))
@@ -63,7 +63,7 @@ def test_of_two_nodes_nobody_can_say(one: float, other: float, ranks: int, name:
 
 
 @pytest.mark.parametrize(
-    ("slownesses", "found"),
+    ("slownesses", "expected"),
     [
         ([1.0] * 12 + [1.04], []),
         ([1.0] * 12 + [1.06], [("n12", 1.06)]),
@@ -73,8 +73,8 @@ def test_of_two_nodes_nobody_can_say(one: float, other: float, ranks: int, name:
         ([1.0, 1.0, 1.0, 1.0, 0.3, 0.3], []),
     ],
 )
-def test_just_within_and_just_beyond(slownesses: list[float], found: list[tuple[str, float]]) -> None:
-    assert named(slow_nodes(only("compute_s", slownesses))) == found
+def test_just_within_and_just_beyond(slownesses: list[float], expected: list[tuple[str, float]]) -> None:
+    assert named(slow_nodes(only("compute_s", slownesses))) == expected
 
 
 def test_the_outlier_test_is_that_of_a_regression_with_a_column_for_the_outlier() -> None:

@@ -27,8 +27,8 @@ def beside(**runs: Path) -> Beside:
     return found
 
 
-def row(found: Beside, name: str) -> BesideRow:
-    return next(each for each in found.rows if each.name == name)
+def row(table: Beside, name: str) -> BesideRow:
+    return next(each for each in table.rows if each.name == name)
 
 
 def test_fugaku_perlmutter_and_selene_are_beside_a_run(build_run: BuildRun) -> None:
@@ -44,7 +44,7 @@ def test_fugaku_perlmutter_and_selene_are_beside_a_run(build_run: BuildRun) -> N
     assert names["LBNL/corigpu_n64_tf1.15.0"] == "Cori, GPU nodes"
     assert names["LBNL/coriknl_n512_tf1.15.2"] == "Cori, Xeon Phi nodes"
     own = found.rows[0]
-    assert (own.own, own.time, own.size, own.rate, own.epochs) == (True, "44.9 s", "1", "194", "9")
+    assert (own.is_own, own.time, own.size, own.rate, own.epochs) == (True, "44.9 s", "1", "194", "9")
     assert NOT_VERIFIED in own.detail
     assert f"mine: {NOT_VERIFIED}." in found.notes
 

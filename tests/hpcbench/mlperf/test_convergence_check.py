@@ -31,7 +31,7 @@ def test_the_points_of_the_rules(
     ruleset: str, application: str, batch: int, mean: float, least: float, kept: bool
 ) -> None:
     found = check_convergence(application, ruleset, batch, [mean] * 5, pruned=False)
-    assert found.found == "point"
+    assert found.reference_kind == "point"
     assert found.reference_epochs == pytest.approx(mean, abs=5e-5)
     assert found.least_epochs == pytest.approx(least, abs=1e-4)
     assert (batch in {point["BS"] for point in checker(application, ruleset).pruned_rcp_data.values()}) == kept
@@ -81,8 +81,8 @@ def test_the_verdict_is_that_of_the_official_command(
     if found.mean_epochs is not None and found.least_epochs is not None:
         assert found.factor == pytest.approx(norm, rel=1e-12)
     assert (found.mean_epochs is None) == (message == "Insufficient convergence")
-    assert (found.found == "point") == (message == "RCP found") or found.mean_epochs is None
-    assert (found.found == "interpolated") == (message == "RCP Interpolation") or found.mean_epochs is None
+    assert (found.reference_kind == "point") == (message == "RCP found") or found.mean_epochs is None
+    assert (found.reference_kind == "interpolated") == (message == "RCP Interpolation") or found.mean_epochs is None
 
 
 def test_the_finding_is_a_sentence() -> None:

@@ -49,7 +49,7 @@ def later(entries: Entries, by_ms: int, keys: tuple[str, ...] = ()) -> None:
             entry["time_ms"] += by_ms
 
 
-def found(entry: Entry, rule: str) -> list[str]:
+def texts_of_rule(entry: Entry, rule: str) -> list[str]:
     return [text for text in (*entry.faults, *entry.notes) if text.startswith(f"{rule}: ")]
 
 
@@ -60,7 +60,7 @@ RULES = ("alone", "scale", "sizes", "clocks", "init", "system", "clock", "status
 def test_an_entry_that_keeps_all_rules_has_no_finding(tmp_path: Path, weak: bool) -> None:
     entry = entry_of(make(tmp_path, weak))
     assert entry.faults == []
-    assert [rule for rule in RULES if found(entry, rule)] == []
+    assert [rule for rule in RULES if texts_of_rule(entry, rule)] == []
 
 
 @pytest.mark.parametrize(("accelerators", "said"), [
@@ -70,22 +70,22 @@ def test_an_entry_that_keeps_all_rules_has_no_finding(tmp_path: Path, weak: bool
 ])  # fmt: skip
 def test_the_system_holds_an_instance_and_no_more_than_all(tmp_path: Path, accelerators: int, said: str | None) -> None:
     entry = entry_of(make(tmp_path, True, accelerators))
-    assert found(entry, "scale") == ([] if said is None else [said])
+    assert texts_of_rule(entry, "scale") == ([] if said is None else [said])
 
 
 def test_pruned_instances_are_instances_too(tmp_path: Path) -> None:
     folder = make(tmp_path, True, 96)
-    assert found(entry_of(folder), "scale")
+    assert texts_of_rule(entry_of(folder), "scale")
     (folder / "pruned_results").mkdir()
     write(folder / "pruned_results" / "result_9.txt", run_of("deepcam", 9, random.Random(9), nodes=2))
-    assert not found(entry_of(folder), "scale")
+    assert not texts_of_rule(entry_of(folder), "scale")
 
 
 def test_throughput_does_not_stand_alone(tmp_path: Path) -> None:
     folder = make(tmp_path, True)
     for path in (folder.parents[1] / "strong" / "deepcam").iterdir():
         path.unlink()
-    assert found(entry_of(folder), "alone") == [
+    assert texts_of_rule(entry_of(folder), "alone") == [
         "alone: throughput without a time to train of deepcam by the organization"
     ]
 
@@ -93,11 +93,11 @@ def test_throughput_does_not_stand_alone(tmp_path: Path) -> None:
 def test_instances_of_one_job_overlap_by_their_clocks(tmp_path: Path) -> None:
     folder = make(tmp_path, True, 80)
     edit(folder, 0, lambda entries: later(entries, 3_600_000))
-    assert "yet one starts" in found(entry_of(folder), "clocks")[0]
+    assert "yet one starts" in texts_of_rule(entry_of(folder), "clocks")[0]
     edit_system(folder, lambda system: system.update(number_of_nodes="4"))
-    assert found(entry_of(folder), "clocks") == []  # one after another, on fewer nodes than all need
+    assert texts_of_rule(entry_of(folder), "clocks") == []  # one after another, on fewer nodes than all need
     edit(folder, 1, lambda entries: later(entries, 30 * 3_600_000))
-    assert found(entry_of(folder), "clocks") == ["clocks: instances start more than a day apart"]
+    assert texts_of_rule(entry_of(folder), "clocks") == ["clocks: instances start more than a day apart"]
 
 
 def test_initialisation_lasts_less_than_half_an_hour(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_initialisation_lasts_less_than_half_an_hour(tmp_path: Path) -> None:
     folder = make(tmp_path, False)
     edit(folder, 2, lambda entries: later(entries, -1_900_000, ("init_start",)))
     entry = entry_of(folder)
-    assert "init: 1 run of 30 minutes or more" in found(entry, "init")[0]
+    assert "init: 1 run of 30 minutes or more" in texts_of_rule(entry, "init")[0]
     assert entry.logs["result_2.txt"].accepted is False
 
 
@@ -113,7 +113,7 @@ def test_the_description_is_that_of_the_folder(tmp_path: Path) -> None:
     folder = make(tmp_path, False)
     edit_system(folder, lambda system: system.update(division="open", number_of_nodes="512"))
     entry = entry_of(folder)
-    assert found(entry, "system") == [
+    assert texts_of_rule(entry, "system") == [
         "system: the description says open, the logs say closed",
         "system: nodes in the logs: 256, in the description: 512",
     ]
@@ -129,7 +129,7 @@ def test_a_log_is_monotone(tmp_path: Path) -> None:
     folder = make(tmp_path, False)
     edit(folder, 1, lambda entries: later(entries, 5_000, ("epoch_start",)))
     entry = entry_of(folder)
-    assert found(entry, "clock") == ["clock: goes back in 1 of 5 logs"]
+    assert texts_of_rule(entry, "clock") == ["clock: goes back in 1 of 5 logs"]
     assert entry.faults == []
 
 
@@ -139,7 +139,7 @@ def test_of_seven_runs_a_window_counts_and_the_official_tool_takes_all(tmp_path:
         write(folder / f"result_{number}.txt", run_of("deepcam", number, random.Random(number)))
     entry = entry_of(folder)
     assert entry.faults == ["count: 7 runs where the rules ask for 5"]
-    assert found(entry, "window")[0].endswith("have the median of the scores of 5 runs in a row")
+    assert texts_of_rule(entry, "window")[0].endswith("have the median of the scores of 5 runs in a row")
     minutes = [run.time_to_train_s / 60 for run in entry.runs if run.time_to_train_s is not None]
     windows = sorted(sum(sorted(minutes[at : at + 5])[1:-1]) / 3 for at in range(3))
     assert entry.score_min == pytest.approx(windows[1])

@@ -65,27 +65,27 @@ def found_in(cases: tuple[Case, ...]) -> dict[Case, dict[str, Any]]:
 
 
 @pytest.fixture
-def found(kind: str, dtype: str, options: str) -> dict[str, Any]:
+def case_results(kind: str, dtype: str, options: str) -> dict[str, Any]:
     """What the program finds for one case; those that run by default have a process together."""
     case = kind, dtype, options
     return found_in(tuple(QUICK if case in QUICK else (each for each in CASES if each not in QUICK)))[case]
 
 
 @pytest.mark.parametrize(("kind", "dtype", "options"), slow_except(QUICK, CASES))
-def test_the_kernels_take_the_steps_of_torch(kind: str, dtype: str, options: str, found: dict[str, Any]) -> None:
+def test_the_kernels_take_the_steps_of_torch(kind: str, dtype: str, options: str, case_results: dict[str, Any]) -> None:
     """With layers of zeros, of no elements, transposed, of many blocks, without a gradient, and an infinite one."""
     # With bfloat16 torch rounds the update before adding it; three significant digits are left of a weight.
-    assert found["worst"] < {"float64": 1e-13, "float32": 1e-5, "bfloat16": 0.04}[dtype]
-    assert found["finite"]
+    assert case_results["worst"] < {"float64": 1e-13, "float32": 1e-5, "bfloat16": 0.04}[dtype]
+    assert case_results["finite"]
 
 
 @pytest.mark.parametrize(("kind", "dtype", "options"), slow_except(QUICK, CASES))
 def test_one_launch_works_on_all_layers_and_copies_take_the_same_steps(
-    kind: str, dtype: str, options: str, found: dict[str, Any]
+    kind: str, dtype: str, options: str, case_results: dict[str, Any]
 ) -> None:
-    assert found["launches"] == dict.fromkeys({"find_addresses", *LAUNCHES[kind]}, 4)
-    assert found["copies"] == (2 if dtype == "float32" else 0)
-    assert found["copied"]
+    assert case_results["launches"] == dict.fromkeys({"find_addresses", *LAUNCHES[kind]}, 4)
+    assert case_results["copies"] == (2 if dtype == "float32" else 0)
+    assert case_results["copied"]
 
 
 @pytest.mark.parametrize("name", ["lars", "larc", "lamb", "nvlamb"])

@@ -23,7 +23,7 @@ Found = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def rank_results() -> Found:
     """Four ranks in two groups."""
     return run_program(*spawned(4, PROGRAM))
 
@@ -54,10 +54,12 @@ def joined(parts: SimpleNamespace, kind: str, group: int) -> tuple[list[dict[str
 
 @pytest.mark.parametrize("group", [0, 1])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_computes_what_one_process_does(found: Found, parts: SimpleNamespace, kind: str, group: int) -> None:
+def test_a_group_computes_what_one_process_does(
+    rank_results: Found, parts: SimpleNamespace, kind: str, group: int
+) -> None:
     steps, evaluated = joined(parts, kind, group)
     assert len(steps) == 2 - group, "the second group has nothing in the second step"
-    ranks = [rank[kind] for rank in found[2 * group : 2 * group + 2]]
+    ranks = [rank[kind] for rank in rank_results[2 * group : 2 * group + 2]]
     for number, step in enumerate(steps):
         own = [rank["steps"][number] for rank in ranks]
         close([row for rank in own for row in rank["output"]], step["output"])
@@ -73,21 +75,21 @@ def test_a_group_computes_what_one_process_does(found: Found, parts: SimpleNames
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_without_samples_keeps_its_statistics(found: Found, kind: str) -> None:
-    for rank in found[2:]:
+def test_a_group_without_samples_keeps_its_statistics(rank_results: Found, kind: str) -> None:
+    for rank in rank_results[2:]:
         first, second = rank[kind]["steps"]
         assert second["buffers"] == first["buffers"]
         assert second["output"] == []
 
 
-def test_parameters_and_names_stay(found: Found) -> None:
-    assert all(rank[kind]["kept"] and rank[kind]["shares"] for rank in found for kind in KINDS)
+def test_parameters_and_names_stay(rank_results: Found) -> None:
+    assert all(rank[kind]["kept"] and rank[kind]["shares"] for rank in rank_results for kind in KINDS)
 
 
-def test_a_bfloat16_batch_stays_one(found: Found, parts: SimpleNamespace) -> None:
+def test_a_bfloat16_batch_stays_one(rank_results: Found, parts: SimpleNamespace) -> None:
     x = parts.samples((3, 4, 5), offset=0).bfloat16()
     for number in (0, 1):
-        pair = [rank["mixed"] for rank in found[2 * number : 2 * number + 2]]
+        pair = [rank["mixed"] for rank in rank_results[2 * number : 2 * number + 2]]
         layer = torch.nn.BatchNorm2d(3)
         output = layer(x[4 * number : 4 * number + 4].float())
         (2 * output.square().mean()).backward()

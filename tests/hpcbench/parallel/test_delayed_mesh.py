@@ -39,7 +39,7 @@ Figures = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def found(mpiexec: str) -> list[dict[str, Figures]]:
+def rank_figures(mpiexec: str) -> list[dict[str, Figures]]:
     """All ranks, each with the figures of a step of every case."""
     return run_program(mpiexec, "-n", 4, sys.executable, PROGRAM, timeout_s=560)
 
@@ -63,24 +63,24 @@ def shows(rank: dict[str, Figures], case: str, where: str, kind: str, delay: flo
 
 @pytest.mark.parametrize("case", WAITS)
 def test_a_slow_rank_is_waiting_where_each_of_the_others_first_meets_it(
-    found: list[dict[str, Figures]], case: str
+    rank_figures: list[dict[str, Figures]], case: str
 ) -> None:
-    delay = found[3][case]["slept_s"]
-    for rank, kind in zip(found, WAITS[case], strict=False):
+    delay = rank_figures[3][case]["slept_s"]
+    for rank, kind in zip(rank_figures, WAITS[case], strict=False):
         shows(rank, case, "waiting", kind, delay)
-    shows(found[3], case, "compute", "", delay)
+    shows(rank_figures[3], case, "compute", "", delay)
 
 
 @pytest.mark.parametrize("case", [f"{kind} {delay}" for kind, delays in TRANSFERS.items() for delay in delays])
-def test_a_slow_transfer_is_communication_of_its_kind(found: list[dict[str, Figures]], case: str) -> None:
-    for rank in found:
+def test_a_slow_transfer_is_communication_of_its_kind(rank_figures: list[dict[str, Figures]], case: str) -> None:
+    for rank in rank_figures:
         shows(rank, case, "transfer", case.rsplit(maxsplit=1)[-1], rank[case]["slept_s"])
 
 
 @pytest.mark.parametrize("case", PAIRS)
-def test_slow_messages_of_one_pair_are_waiting_of_the_other(found: list[dict[str, Figures]], case: str) -> None:
-    delay = max(rank[case]["slept_s"] for rank in found)
-    for rank in found[:2]:
+def test_slow_messages_of_one_pair_are_waiting_of_the_other(rank_figures: list[dict[str, Figures]], case: str) -> None:
+    delay = max(rank[case]["slept_s"] for rank in rank_figures)
+    for rank in rank_figures[:2]:
         shows(rank, case, "waiting", "gradients", delay)
-    for rank in found[2:]:
+    for rank in rank_figures[2:]:
         shows(rank, case, "transfer", PAIRS[case], rank[case]["slept_s"])

@@ -22,7 +22,7 @@ Figures = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def found(mpiexec: str) -> list[dict[str, Figures]]:
+def rank_figures(mpiexec: str) -> list[dict[str, Figures]]:
     """Both ranks, each with the figures of a step of every case."""
     return run_program(mpiexec, "-n", 2, sys.executable, PROGRAM, timeout_s=400)
 
@@ -42,8 +42,8 @@ def kind_counted(case: str) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_slow_rank_is_waiting_of_the_other(found: list[dict[str, Figures]], case: str) -> None:
-    quick, slow = found
+def test_a_slow_rank_is_waiting_of_the_other(rank_figures: list[dict[str, Figures]], case: str) -> None:
+    quick, slow = rank_figures
     delay = slow[f"{case} rank"]["slept_s"]
     assert delay >= 0.8
     assert more(quick, f"{case} rank", "waiting", kind_counted(case)) == pytest.approx(delay, rel=0.05)
@@ -54,8 +54,8 @@ def test_a_slow_rank_is_waiting_of_the_other(found: list[dict[str, Figures]], ca
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_slow_transfer_is_communication_of_its_kind(found: list[dict[str, Figures]], case: str) -> None:
-    for rank in found:
+def test_a_slow_transfer_is_communication_of_its_kind(rank_figures: list[dict[str, Figures]], case: str) -> None:
+    for rank in rank_figures:
         delay = rank[f"{case} transfer"]["slept_s"]
         assert delay >= 0.8
         assert more(rank, f"{case} transfer", "transfer", kind_counted(case)) == pytest.approx(delay, rel=0.05)
@@ -64,22 +64,22 @@ def test_a_slow_transfer_is_communication_of_its_kind(found: list[dict[str, Figu
             assert more(rank, f"{case} transfer", "phases", other) == pytest.approx(0, abs=0.05 * delay)
 
 
-def test_kinds_add_up_to_communication_and_phases_to_the_wall_time(found: list[dict[str, Figures]]) -> None:
-    for step in (step for rank in found for step in rank.values()):
+def test_kinds_add_up_to_communication_and_phases_to_the_wall_time(rank_figures: list[dict[str, Figures]]) -> None:
+    for step in (step for rank in rank_figures for step in rank.values()):
         phases = step["phases"]
         assert sum(phases.values()) == pytest.approx(2 * phases["wall"])
         assert sum(step["transfer"].values()) == pytest.approx(phases["communication"], abs=1e-6)
         assert sum(step["waiting"].values()) == pytest.approx(phases["waiting"])
 
 
-def test_nothing_is_counted_as_another_kind(found: list[dict[str, Figures]]) -> None:
-    for rank in found:
+def test_nothing_is_counted_as_another_kind(rank_figures: list[dict[str, Figures]]) -> None:
+    for rank in rank_figures:
         for case, step in rank.items():
             assert {name for name, seconds in step["transfer"].items() if seconds} == {kind_counted(case)}
 
 
-def test_waiting_is_told_between_machines_whose_clocks_differ(found: list[dict[str, Figures]]) -> None:
-    quick, slow = found
+def test_waiting_is_told_between_machines_whose_clocks_differ(rank_figures: list[dict[str, Figures]]) -> None:
+    quick, slow = rank_figures
     delay = slow["apart 1 rank"]["slept_s"]
     assert more(quick, "apart 1 rank", "waiting", "gradients") == pytest.approx(delay, rel=0.05)
     assert more(slow, "apart 1 rank", "waiting", "gradients") == pytest.approx(0, abs=0.05 * delay)

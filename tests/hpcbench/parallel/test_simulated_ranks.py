@@ -12,18 +12,18 @@ from staging.errors import InputError
 COUNTS = st.integers(1, 12)
 
 
-@given(processes=COUNTS, each=COUNTS, group=COUNTS)
-def test_groups_are_of_neighbouring_ranks_and_of_the_asked_size(processes: int, each: int, group: int) -> None:
+@given(processes=COUNTS, simulated=COUNTS, group=COUNTS)
+def test_groups_are_of_neighbouring_ranks_and_of_the_asked_size(processes: int, simulated: int, group: int) -> None:
     try:
-        found = [data_ranks(rank, processes, each, group) for rank in range(processes)]
+        found = [data_ranks(rank, processes, simulated, group) for rank in range(processes)]
     except InputError:
-        assert processes * each % group or (each % group and group % each)
+        assert processes * simulated % group or (simulated % group and group % simulated)
         return
-    assert [number for ranks in found for number in ranks.local] == list(range(processes * each))
+    assert [number for ranks in found for number in ranks.local] == list(range(processes * simulated))
     for ranks in found:
-        assert (ranks.total, len(ranks.local)) == (processes * each, each)
+        assert (ranks.total, len(ranks.local)) == (processes * simulated, simulated)
         assert ranks.joined * ranks.processes == group
-        assert ranks.passes * ranks.joined == each
+        assert ranks.passes * ranks.joined == simulated
         assert ranks.passes == 1 or ranks.processes == 1
         assert ranks.local.start % group == 0 or ranks.processes > 1
 
@@ -34,7 +34,7 @@ def test_a_process_is_one_rank_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("processes", "each", "group", "words"),
+    ("processes", "simulated", "group", "words"),
     [
         (4, None, 3, r"train.batchnorm_group_size \(3\) must divide the number of ranks \(4\)"),
         (2, 3, 4, r"train.batchnorm_group_size \(4\) must divide the number of ranks \(6\)"),
@@ -46,9 +46,9 @@ def test_a_process_is_one_rank_unless_told_otherwise() -> None:
         ),
     ],
 )
-def test_groups_that_cannot_be_formed(processes: int, each: int | None, group: int, words: str) -> None:
+def test_groups_that_cannot_be_formed(processes: int, simulated: int | None, group: int, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        data_ranks(0, processes, each, group)
+        data_ranks(0, processes, simulated, group)
 
 
 @given(ranks=st.integers(1, 40), nodes=st.integers(1, 40))

@@ -21,9 +21,9 @@ TB, GB = 10**12, 10**9
 COSMOFLOW, DEEPCAM = find_application("cosmoflow"), find_application("deepcam")
 
 
-def a_set(train: int = 1000, validation: int = 100, each: int = GB) -> DatasetSize:
+def a_set(train: int = 1000, validation: int = 100, sample_bytes: int = GB) -> DatasetSize:
     """So many samples of so many bytes."""
-    return DatasetSize(train, validation, train * each, validation * each, "settings")
+    return DatasetSize(train, validation, train * sample_bytes, validation * sample_bytes, "settings")
 
 
 def test_staging_is_refused_beyond_the_room_and_warned_of_near_it() -> None:
@@ -63,13 +63,13 @@ def test_a_guess_refuses_nothing() -> None:
 
 
 @given(
-    train=st.integers(1, 10**6), validation=st.integers(0, 10**5), each=st.integers(1, 10**8),
+    train=st.integers(1, 10**6), validation=st.integers(0, 10**5), sample_bytes=st.integers(1, 10**8),
     room=st.integers(1, 10**14), copies=st.integers(1, 8),
 )  # fmt: skip
 def test_the_nodes_that_are_named_are_the_fewest_that_fit(
-    train: int, validation: int, each: int, room: int, copies: int
+    train: int, validation: int, sample_bytes: int, room: int, copies: int
 ) -> None:
-    staged = StagedBytes(a_set(train, validation, each), nodes=1, sharded=True, copies=copies)
+    staged = StagedBytes(a_set(train, validation, sample_bytes), nodes=1, sharded=True, copies=copies)
     nodes = staged.nodes_for(room)
     if nodes is None:
         assert copies * staged.on(train) > room

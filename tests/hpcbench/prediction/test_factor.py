@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hpcbench.prediction.factor import Factor, Floats, Parameters, Prior, fit_factor
 
-PRIORS = (Prior("level", 1.0, 3.0, each=True), Prior("power", 0.0, 3.0, log=False))
+PRIORS = (Prior("level", 1.0, 3.0, per_application=True), Prior("power", 0.0, 3.0, log=False))
 
 
 def fitted(spread: float, sites: int, seed: int = 0) -> Factor:

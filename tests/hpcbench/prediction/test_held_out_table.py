@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "prediction.md"
 
 
 @pytest.fixture(scope="module")
-def found(entries: tuple[ModelEntry, ...]) -> Judgement:
+def judgement(entries: tuple[ModelEntry, ...]) -> Judgement:
     return judge(entries)
 
 
@@ -30,33 +30,33 @@ def record() -> dict[str, Any]:
 
 
 @pytest.mark.slow  # five fits without a site, five without an organization, and more: 5 s
-def test_the_record_is_what_the_model_does(found: Judgement, record: dict[str, Any]) -> None:
-    assert [(row.what, row.factor, row.predictor, row.n) for row in found.rows] == [
+def test_the_record_is_what_the_model_does(judgement: Judgement, record: dict[str, Any]) -> None:
+    assert [(row.what, row.factor, row.predictor, row.n) for row in judgement.rows] == [
         (row["what"], row["factor"], row["predictor"], row["n"]) for row in record["rows"]
     ]
-    for row, kept in zip(found.rows, record["rows"], strict=True):
+    for row, kept in zip(judgement.rows, record["rows"], strict=True):
         assert row.median == pytest.approx(kept["median"], abs=0.01)
         assert row.tail == pytest.approx(kept["tail"], abs=0.03)
         assert row.inside is None or row.inside == pytest.approx(kept["inside"], abs=0.08)
 
 
 @pytest.mark.slow
-def test_the_model_beats_both_trivial_rules_in_every_factor(found: Judgement) -> None:
+def test_the_model_beats_both_trivial_rules_in_every_factor(judgement: Judgement) -> None:
     for factor in ("time to train", "seconds per epoch", "epochs", "staging", "step"):
-        model, *rules = [row for row in found.rows if (row.what, row.factor) == ("one site left out", factor)]
+        model, *rules = [row for row in judgement.rows if (row.what, row.factor) == ("one site left out", factor)]
         assert model.predictor == "model"
         assert len(rules) == 2
         assert model.median < min(rule.median for rule in rules)
         assert model.tail < min(rule.tail for rule in rules)
     # one system whose steps get shorter with its size
-    assert found.experimental == ["same system, larger, HoreKa: step"]
+    assert judgement.experimental == ["same system, larger, HoreKa: step"]
     # the largest error of nine pairs: Fugaku's
-    assert found.worse_at_worst == ["same system, larger: step", "same system, larger, HoreKa: step"]
+    assert judgement.worse_at_worst == ["same system, larger: step", "same system, larger, HoreKa: step"]
 
 
 @pytest.mark.slow
-def test_eight_of_ten_are_within_the_interval(found: Judgement) -> None:
-    rows = {(row.what, row.factor): row for row in found.rows if row.predictor == "model"}
+def test_eight_of_ten_are_within_the_interval(judgement: Judgement) -> None:
+    rows = {(row.what, row.factor): row for row in judgement.rows if row.predictor == "model"}
     for factor in ("time to train", "seconds per epoch", "epochs", "staging"):
         inside = rows["one site left out", factor].inside
         assert inside is not None

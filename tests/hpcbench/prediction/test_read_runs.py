@@ -26,14 +26,14 @@ def selene(machines: dict[str, Machine]) -> Platform:
     return platform_of(machines["selene"], list(machines.values()))
 
 
-def own(path: Path) -> RunRecord:
+def own_record(path: Path) -> RunRecord:
     """The record of a run folder of one's own."""
     return RunRecord(path=str(path), origin="own", application="cosmoflow", nodes=8, accelerators=64,
                      global_batch_size=512, staging_s=30.0)  # fmt: skip
 
 
 def test_a_run_of_one_s_own_tells_its_warm_step(build_run: BuildRun, selene: Platform, tmp_path: Path) -> None:
-    record = own(build_run(tmp_path / "run", **PUBLISHED))
+    record = own_record(build_run(tmp_path / "run", **PUBLISHED))
     found = measured(record, work_of("cosmoflow"), selene, newer=True)
     assert found.step_s == pytest.approx(512 / 25_600)
     assert (float(found.case.local_batch), found.accumulation, float(found.case.devices)) == (2, 4, 8)
@@ -51,7 +51,7 @@ def test_the_power_of_a_node_is_that_of_the_time_in_which_its_meter_ran(
     nodes, clock_s, init_s = 8, 60.0, 25.0
     joules = nodes * 2500.0 * clock_s  # the meter runs from run_start to run_stop
     changes = {"energy_j": joules, "time_to_solution_s": clock_s, "wall_s": init_s + clock_s, "resumed": resumed}
-    record = own(build_run(tmp_path / "run", **PUBLISHED, **changes, energy_note=note))
+    record = own_record(build_run(tmp_path / "run", **PUBLISHED, **changes, energy_note=note))
     assert measured(record, work_of("cosmoflow"), selene, newer=True).watts == watts
 
 
@@ -66,7 +66,7 @@ def test_the_power_of_a_node_is_that_of_the_time_in_which_its_meter_ran(
 def test_runs_that_tell_nothing_of_the_machine_are_refused(
     changes: dict[str, object], message: str, build_run: BuildRun, selene: Platform, tmp_path: Path
 ) -> None:
-    record = own(build_run(tmp_path / "run", **{**PUBLISHED, **changes}))
+    record = own_record(build_run(tmp_path / "run", **{**PUBLISHED, **changes}))
     with pytest.raises(InputError, match=message):
         measured(record, work_of("cosmoflow"), selene, newer=True)
 

@@ -42,9 +42,9 @@ def made_up(nodes: int, ranks: int = 1, probed: bool = True) -> dict[str, Any]:
     return {"ranks": rows, "bound_basis": "probe" if probed else "time", "shares": [share]}
 
 
-def drawn(found: dict[str, Any]) -> tuple[Axes, Axes, str]:
+def drawn(report: dict[str, Any]) -> tuple[Axes, Axes, str]:
     """The panels and the caption."""
-    figure = timelines(found)
+    figure = timelines(report)
     assert figure is not None
     upper, lower = figure.figure.axes
     return upper, lower, figure.caption

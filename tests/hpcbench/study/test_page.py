@@ -284,8 +284,10 @@ def test_rows_with_no_rate_to_borrow_are_told_and_nothing_is_claimed_of_them(stu
 
 
 def test_a_schedule_that_drops_at_a_date_is_told(study: Study) -> None:
-    def told(settings: dict[str, str], **own: dict[str, str]) -> list[str]:
-        return schedule_notes(replace(study, settings={"train.max_epochs": "40", **settings}, own_settings=own))
+    def told(settings: dict[str, str], **by_optimizer: dict[str, str]) -> list[str]:
+        return schedule_notes(
+            replace(study, settings={"train.max_epochs": "40", **settings}, own_settings=by_optimizer)
+        )
 
     drops = {"schedule.shape": "multistep", "schedule.milestones": "[16, 32]", "schedule.factors": "[0.25, 0.125]"}
     assert told(drops) == [

@@ -94,7 +94,7 @@ def test_a_study_that_shards_keeps_its_nodes(study: Study) -> None:
 def test_what_a_preset_sets_for_its_optimizer_is_not_for_others(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("train: {max_epochs: 7}\n", encoding="utf-8")
-    asked = replace(ASKED, preset="mlperf", optimizers="sgd,lamb", own=("lamb:optim.weight_decay=0.1",))
+    asked = replace(ASKED, preset="mlperf", optimizers="sgd,lamb", optimizer_settings=("lamb:optim.weight_decay=0.1",))
     study = define(COSMOFLOW, asked, {})
     assert study.own_settings["lamb"]["optim.weight_decay"] == "0.1"
     assert study.own_settings["lamb"].get("optim.momentum", "null") == "null"
@@ -138,9 +138,9 @@ def test_a_borrowed_preset_comes_with_all_its_optimizer_and_schedule() -> None:
         ({"borrow": "32:32"}, {}, "borrows a recipe from itself"),
         ({"borrow": "nod:32"}, {}, "--borrow: 'nod' is neither a batch nor a preset of cosmoflow; did you mean 'node'"),
         ({"borrow": "32"}, {}, "--borrow: '32' is not FROM:BATCH"),
-        ({"own": ("lars:optim.eps=1",)}, {}, "--with: 'lars' is not in --optimizers"),
-        ({"own": ("optim.eps=1",)}, {}, "is not OPTIMIZER:KEY=VALUE"),
-        ({"own": ("sgd:optim.lr=1",)}, {}, "a study sets optim.lr itself; see --lr"),
+        ({"optimizer_settings": ("lars:optim.eps=1",)}, {}, "--with: 'lars' is not in --optimizers"),
+        ({"optimizer_settings": ("optim.eps=1",)}, {}, "is not OPTIMIZER:KEY=VALUE"),
+        ({"optimizer_settings": ("sgd:optim.lr=1",)}, {}, "a study sets optim.lr itself; see --lr"),
         ({"samples_per_s_per_rank": -1.0}, {}, r"--samples-per-s-per-rank \(-1.0\) must be above 0"),
         ({"parallel_efficiency": 1.5}, {}, r"--parallel-efficiency \(1.5\) must be above 0 and at most 1"),
         ({}, {"optim.lr": "0.1"}, "--optim.lr: a study sets optim.lr itself; see --lr"),

@@ -213,10 +213,10 @@ class DelayedPeers:
         found: Tensor = self.last(self.first(self.peers.all_reduce))(tensor)
         return found
 
-    def stacked(self, own: Tensor) -> Tensor:
+    def stacked(self, local: Tensor) -> Tensor:
         """As of ``Peers``; in float64 the recorder itself exchanges times."""
-        last = as_it_is if own.dtype == torch.float64 else self.last
-        found: Tensor = last(self.first(self.peers.stacked))(own)
+        last = as_it_is if local.dtype == torch.float64 else self.last
+        found: Tensor = last(self.first(self.peers.stacked))(local)
         return found
 
 

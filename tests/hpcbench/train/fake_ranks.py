@@ -54,9 +54,9 @@ class OtherRank:
         self.now = max(self.now, self.ready)
         return self.now
 
-    def exchange(self, own: Tensor) -> Tensor:
+    def exchange(self, arrivals: Tensor) -> Tensor:
         """As of ``Arrivals``."""
-        found = torch.stack([own, torch.tensor(self.arrivals, dtype=torch.float64)])
+        found = torch.stack([arrivals, torch.tensor(self.arrivals, dtype=torch.float64)])
         self.arrivals.clear()
         return found
 

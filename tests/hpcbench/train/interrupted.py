@@ -25,10 +25,10 @@ def plan(where: str, number: int, signal: str, *ranks: int, **more: Any) -> dict
     return {"where": where, "number": number, "signal": signal, **({"ranks": ranks} if ranks else {}), **more}
 
 
-def attempts(*each: dict[str, Any]) -> list[dict[str, Any]]:
+def attempts(*moments: dict[str, Any]) -> list[dict[str, Any]]:
     """Trainings one after the other, in processes of their own: exit codes, output and seconds of each."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), "attempts", json.dumps(each)], env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [sys.executable, str(PROGRAM), "attempts", json.dumps(moments)], env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"

@@ -84,11 +84,11 @@ class Training:
         state = {"epoch": 0, "step": self.step, "history": [{"loss": 0.5}]}
         return Checkpoint(self.model.state_dict(), self.optimizer.state_dict(), {}, state, {"seed": 1})
 
-    def restore(self, found: Checkpoint) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
-        checkpoint_io.load_model(self.model, found.model)
-        self.optimizer.load_state_dict(found.optimizer)
-        self.step = found.state["step"]
+        checkpoint_io.load_model(self.model, checkpoint.model)
+        self.optimizer.load_state_dict(checkpoint.optimizer)
+        self.step = checkpoint.state["step"]
 
 
 def same(one: Any, other: Any) -> bool:

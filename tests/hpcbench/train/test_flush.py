@@ -180,8 +180,8 @@ class HostPeers:
         self.machine.now += self.sum_s
         return tensor.mul_(2)
 
-    def stacked(self, own: Tensor) -> Tensor:
-        return own.unsqueeze(0)
+    def stacked(self, local: Tensor) -> Tensor:
+        return local.unsqueeze(0)
 
     def start(self, *_: object) -> NoReturn:
         raise NotImplementedError

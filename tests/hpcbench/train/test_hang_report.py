@@ -27,7 +27,7 @@ STANDS = {"phase": "input_wait", "waiting": False}
 
 
 @pytest.mark.parametrize(
-    ("states", "found"),
+    ("states", "expected"),
     [
         ([state(0, 50), state(1, 50)], None),
         ([state(0), state(1, **STANDS), state(2)], [1]),
@@ -42,8 +42,8 @@ STANDS = {"phase": "input_wait", "waiting": False}
         ([state(0, 50, **STANDS)], None),
     ],
 )  # fmt: skip
-def test_culprits(states: list[RankState], found: list[int] | None) -> None:
-    assert culprits(states) == found
+def test_culprits(states: list[RankState], expected: list[int] | None) -> None:
+    assert culprits(states) == expected
 
 
 def test_the_finding_in_words() -> None:

@@ -29,9 +29,9 @@ def opened(root: Path, workers: int, **settings: str) -> Any:
     return open_loader(COSMOFLOW, config, "train", COSMOFLOW.module("data").open_split(config, "train"), workers, HOST)
 
 
-def equal(found: Any, wanted: list[Any]) -> bool:
+def equal(batches_read: Any, wanted: list[Any]) -> bool:
     """Whether both are the same batches in the same order."""
-    both = [pair for batches in zip(found, wanted, strict=True) for pair in zip(*batches, strict=True)]
+    both = [pair for batches in zip(batches_read, wanted, strict=True) for pair in zip(*batches, strict=True)]
     return all(torch.equal(*pair) for pair in both)
 
 

@@ -180,10 +180,10 @@ class Gradients(StepObserver):
 
     def __init__(self, step: TrainingStep) -> None:
         self.step = step
-        self.found: list[bool] = []
+        self.gradients_exist: list[bool] = []
 
     def before_optimizer(self, info: StepInfo) -> None:
-        self.found.append(all(each.grad is not None for each in self.step.model.parameters()))
+        self.gradients_exist.append(all(each.grad is not None for each in self.step.model.parameters()))
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_a_measurement_of_gradients_keeps_the_optimizer_out_of_the_graph(
     entry = Measurement(Gradients, lambda _: True, make)
     monkeypatch.setattr(measurements, "MEASUREMENTS", (*measurements.MEASUREMENTS, entry))
     assert train(tmp_path / "run", *WHOLE, "--train.cuda_graph", "true") == 0
-    assert made[0].found == [True] * len(losses(tmp_path / "run"))
+    assert made[0].gradients_exist == [True] * len(losses(tmp_path / "run"))
     assert made[0].step.whole_step is None
     assert device.captures == 1
 

@@ -182,12 +182,12 @@ class Campaign:
                 self.outcome.first[group] = replace(finding, alone=self._happens_alone(finding))
         return self.outcome
 
-    def _batches(self, families: list[str], each: int, seconds: float | None) -> Iterator[tuple[str, int, int]]:
-        for first in range(0, each, BATCH):
+    def _batches(self, families: list[str], cases: int, seconds: float | None) -> Iterator[tuple[str, int, int]]:
+        for first in range(0, cases, BATCH):
             for family in families:
                 if first and seconds is not None and time.monotonic() - self._began > seconds:
                     return
-                yield family, first, min(first + BATCH, each)
+                yield family, first, min(first + BATCH, cases)
 
     def _work(self, number: int, batches: Iterator[tuple[str, int, int]]) -> None:
         folder = self.folder / str(number)
@@ -205,21 +205,21 @@ class Campaign:
         finally:
             child.close()
 
-    def _note(self, batch: tuple[str, int, int], found: dict[str, Any]) -> None:
+    def _note(self, batch: tuple[str, int, int], reply: dict[str, Any]) -> None:
         family, outcome = batch[0], self.outcome
-        finding = finding_of(family, self.seed, found)
+        finding = finding_of(family, self.seed, reply)
         if finding is not None:
             if finding.group not in outcome.first and self._show:
                 print(finding, file=sys.stderr, flush=True)
             outcome.add(finding)
-        if "died" in found:
-            outcome.cases[family] += found["cases"]
-        elif "done" in found:
-            outcome.cases[family] += found["done"]
-            outcome.seconds[family] += found["seconds"]
-            outcome.slowest[family] = max(outcome.slowest.get(family, (0.0, -1)), tuple(found["slowest"]))
-            outcome.largest[family] = max(outcome.largest.get(family, (0, -1)), tuple(found["largest"]))
-            outcome.sums[batch] = found["sha256"]
+        if "died" in reply:
+            outcome.cases[family] += reply["cases"]
+        elif "done" in reply:
+            outcome.cases[family] += reply["done"]
+            outcome.seconds[family] += reply["seconds"]
+            outcome.slowest[family] = max(outcome.slowest.get(family, (0.0, -1)), tuple(reply["slowest"]))
+            outcome.largest[family] = max(outcome.largest.get(family, (0, -1)), tuple(reply["largest"]))
+            outcome.sums[batch] = reply["sha256"]
             self._tell()
 
     def _tell(self) -> None:
@@ -233,19 +233,19 @@ class Campaign:
         return any(again.kind == finding.kind for again in reproduce(finding.family, finding.seed, finding.case))
 
 
-def finding_of(family: str, seed: int, found: dict[str, Any]) -> Finding | None:
+def finding_of(family: str, seed: int, reply: dict[str, Any]) -> Finding | None:
     """What a child's object says of a case; ``None`` where it says something else."""
-    if "died" in found:
-        code, trace = found["died"], found["trace"]
+    if "died" in reply:
+        code, trace = reply["died"], reply["trace"]
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         kind = "hang" if -code in HANGS else "crash"
         frames = FRAME.findall(trace)
         where = f"{'/'.join(Path(frames[0][0]).parts[-2:])}:{frames[0][1]} {frames[0][2]}" if frames else ""
         if kind == "crash" and frames and is_in_hdf5(frames[0][0], int(frames[0][1])):
             kind = "library"
-        return Finding(family, seed, found["case"], kind, f"the process ended by {name}", where, trace)
-    if "kind" in found:
-        return Finding(family, seed, found["case"], found["kind"], found["what"], found["where"], found["trace"])
+        return Finding(family, seed, reply["case"], kind, f"the process ended by {name}", where, trace)
+    if "kind" in reply:
+        return Finding(family, seed, reply["case"], reply["kind"], reply["what"], reply["where"], reply["trace"])
     return None
 
 

@@ -114,8 +114,8 @@ class Child:
         most = self._memory.address_space() + ADDRESS_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
-    def _tell(self, **found: Any) -> None:
-        self._out.write(json.dumps(found) + "\n")
+    def _tell(self, **reply: Any) -> None:
+        self._out.write(json.dumps(reply) + "\n")
         self._out.flush()
 
 

@@ -37,7 +37,7 @@ class Sent(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, list[int]] = {}
+        self.sums_by_operation: dict[str, list[int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name().split("::")[1].split(".")[0]
@@ -45,7 +45,7 @@ class Sent(TorchDispatchMode):
             operation, place = OPERATIONS[name]
             value = args[place]
             tensors = [value] if isinstance(value, torch.Tensor) else value
-            sums = self.found.setdefault(operation, [0, 0])
+            sums = self.sums_by_operation.setdefault(operation, [0, 0])
             sums[0] += 1
             sums[1] += sum(tensor.nbytes for tensor in tensors)
         return func(*args, **(kwargs or {}))
@@ -63,7 +63,7 @@ def sent(ranks: Ranks, settings: dict[str, Any]) -> dict[str, list[int]]:
     traffic = Sent()
     with traffic:
         step()
-    return traffic.found
+    return traffic.sums_by_operation
 
 
 def main() -> None:

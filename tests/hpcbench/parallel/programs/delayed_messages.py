@@ -84,10 +84,10 @@ class SlowPeers:
         DELAY(self.place)
         return self.peers.all_reduce(tensor)
 
-    def stacked(self, own: Tensor) -> Tensor:
-        if own.dtype != torch.float64:  # the recorder exchanges its times, which are
+    def stacked(self, local: Tensor) -> Tensor:
+        if local.dtype != torch.float64:  # the recorder exchanges its times, which are
             DELAY(self.place)
-        return self.peers.stacked(own)
+        return self.peers.stacked(local)
 
 
 class SlowWork:
@@ -265,9 +265,9 @@ CASES = {"gradients": (gradients, "1"), "halo": (halo, "01"), "batch_norm": (bat
 """How a step of each kind is made, and the passes in which something is sent."""
 
 
-def print_of_all(group: Group, found: dict[str, Any]) -> None:
+def print_of_all(group: Group, result: dict[str, Any]) -> None:
     """Print what every rank found, as JSON by rank 0, and leave the group."""
-    everyone = group.all_gather_object(found)
+    everyone = group.all_gather_object(result)
     if group.rank == 0:
         print(json.dumps(everyone), flush=True)
     group.close()

@@ -59,9 +59,9 @@ class ThreadAxis:
         self.world.barrier.wait(TIMEOUT_S)
         return tensor.copy_(total)
 
-    def stacked(self, own: Tensor) -> Tensor:
-        rows = own.new_zeros(self.size, *own.shape)
-        rows[self.rank] = own
+    def stacked(self, local: Tensor) -> Tensor:
+        rows = local.new_zeros(self.size, *local.shape)
+        rows[self.rank] = local
         return self.all_reduce(rows)
 
 

@@ -56,9 +56,9 @@ def results(study: Gains, folder: StudyFolder) -> Results:
     return read_results(study, folder, read_statuses(study, folder))
 
 
-def verdicts(found: Results) -> dict[str, str]:
+def verdicts(results: Results) -> dict[str, str]:
     """By the names of options."""
-    return {each.option.name: each.verdict for each in found.options}
+    return {each.option.name: each.verdict for each in results.options}
 
 
 @pytest.mark.slow

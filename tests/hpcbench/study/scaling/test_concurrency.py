@@ -30,9 +30,9 @@ def clocks(*extents: tuple[float, float]) -> list[InstanceClock]:
     return [InstanceClock("abcdefgh"[number], *extent) for number, extent in enumerate(extents)]
 
 
-def kept(found: list[InstanceClock]) -> str:
+def kept(instances: list[InstanceClock]) -> str:
     """Names of the instances that count."""
-    return "".join(each.name for each in concurrent(found)[0])
+    return "".join(each.name for each in concurrent(instances)[0])
 
 
 def test_instances_that_begin_together_count_however_long_they_take() -> None:

@@ -84,7 +84,7 @@ def test_settings_of_staging_need_no_folder_once_the_runs_are_made(key: str, tmp
         assert config_of(study, row(1, "a", 64)).measure.warmup_steps == 3
 
 
-def lengths(rows: list[PointResult], found: dict[str, list[Solution]], to_target: bool = False) -> list[Training]:
+def lengths(rows: list[PointResult], solutions: dict[str, list[Solution]], to_target: bool = False) -> list[Training]:
     """Where variant ``b`` is configured for twice the epochs of any other, with two evaluations in each."""
     from hpcbench.config.schema import RunConfig
 
@@ -93,7 +93,7 @@ def lengths(rows: list[PointResult], found: dict[str, list[Solution]], to_target
     twice = replace(plain, train=replace(plain.train, max_epochs=8, evaluations_per_epoch=2))
     variants = by_variant(rows)
     configs = {name: twice if name == "b" else plain for name in variants}
-    return list(trainings(variants, found, configs, to_target=to_target).values())
+    return list(trainings(variants, solutions, configs, to_target=to_target).values())
 
 
 def test_the_most_epochs_are_those_of_the_variant() -> None:

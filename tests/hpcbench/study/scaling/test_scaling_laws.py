@@ -139,9 +139,9 @@ def studies(
     return [fit(nodes.tolist(), (mean * each).tolist()) for each in noise]
 
 
-def announced(found: list[SpeedFit]) -> float:
+def announced(fits: list[SpeedFit]) -> float:
     """Part of the studies of which a misfit is said."""
-    return float(np.mean(["sizes miss the law" in each.note for each in found]))
+    return float(np.mean(["sizes miss the law" in each.note for each in fits]))
 
 
 @pytest.mark.slow

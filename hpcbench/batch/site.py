@@ -20,10 +20,10 @@ from hpcbench import plugins
 from hpcbench.batch.machine import MACHINES, Machine, find_machine, the_file, titles_of, yaml_files
 from hpcbench.batch.shell_quoting import check_text, check_variables, time_s
 from hpcbench.config.bounds import within
-from hpcbench.config.own_folder import own_file, own_folder
 from hpcbench.config.read_dataclass import from_values
 from hpcbench.config.read_yaml import Tree, read_yaml
 from hpcbench.config.typed_values import typed
+from hpcbench.config.user_files import user_file, user_folder
 from hpcbench.suggest import suggest_by_title
 from staging.bounds import shown
 from staging.errors import InputError
@@ -133,7 +133,7 @@ def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
     A package that cannot be found is left out; ``check_packages`` says so. A user without a home has no own folder.
     """
     environ = os.environ if environ is None else environ
-    own = own_folder(OWN_SITES, "sites", environ)
+    own = user_folder(OWN_SITES, "sites", environ)
     packages = []
     for name in plugins.names(plugins.MACHINES):
         with suppress(InputError):
@@ -172,7 +172,7 @@ def find_site(name: str, environ: Mapping[str, str] | None = None) -> Site:
     check_packages()
     hint = suggest_by_title(name, titles_of(known))
     end = "" if hint.endswith("?") else "."
-    own = own_file(OWN_SITES, "sites", f"{name}.yaml", os.environ if environ is None else environ)
+    own = user_file(OWN_SITES, "sites", f"{name}.yaml", os.environ if environ is None else environ)
     raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {own}")
 
 

@@ -14,10 +14,10 @@ from hpcbench.application import find_application
 from hpcbench.campaign.check_recipe import check_recipes
 from hpcbench.campaign.line_numbers import lines_of
 from hpcbench.campaign.rules import Campaign, Scenario, SettingRule
-from hpcbench.config.own_folder import own_file, own_folder
 from hpcbench.config.read_dataclass import from_values
 from hpcbench.config.read_yaml import Tree, read_yaml
 from hpcbench.config.resolve import config_class, known_keys
+from hpcbench.config.user_files import user_file, user_folder
 from hpcbench.suggest import suggest
 from staging.errors import InputError
 
@@ -32,7 +32,7 @@ AT = re.compile(rf"(?P<path>(?:{KEY}\.)*)(?:unknown key '(?P<unknown>[^']*)'|(?P
 def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
     """The folders of campaigns; the first match counts."""
     environ = os.environ if environ is None else environ
-    own = own_folder(OWN_CAMPAIGNS, "campaigns", environ)
+    own = user_folder(OWN_CAMPAIGNS, "campaigns", environ)
     return [CAMPAIGNS] if own is None else [own, CAMPAIGNS]
 
 
@@ -51,7 +51,7 @@ def campaign_path(name: str, environ: Mapping[str, str] | None = None) -> Path:
         return known[name]
     if name.endswith((".yaml", ".yml")):
         return Path(name)
-    own = own_file(OWN_CAMPAIGNS, "campaigns", f"{name}.yaml", os.environ if environ is None else environ)
+    own = user_file(OWN_CAMPAIGNS, "campaigns", f"{name}.yaml", os.environ if environ is None else environ)
     raise InputError(f"unknown campaign '{name}'; {suggest(name, list(known))} (your own would be {own})")
 
 

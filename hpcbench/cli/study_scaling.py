@@ -16,7 +16,7 @@ from hpcbench.config.schema import LARGEST_SEED, MOST_REPEATS, MOST_SAMPLES, MOS
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
 
 if TYPE_CHECKING:
-    from hpcbench.study.scaling.extras import Extras
+    from hpcbench.study.scaling.proposal import Extras
 
 COMMON = """
 Without --site the nodes are simulated: each is a rank on this machine. With it every run is a
@@ -169,8 +169,7 @@ SCALING = (
 
 def extras(args: argparse.Namespace) -> Extras:
     """What the page joins to the measurements, from the command line."""
-    from hpcbench.study.scaling.extras import Extras
-    from hpcbench.study.scaling.proposal import Campaign
+    from hpcbench.study.scaling.proposal import Campaign, Extras
 
     names = [field.name for field in fields(Campaign)]
     asked = {name: value for name in names if (value := getattr(args, name)) is not None}

@@ -174,3 +174,9 @@ def read_text(path: Path) -> str:
 def shown_path(path: Path) -> str:
     """A path that can be printed."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(path))
+
+
+def is_within(value: Any, levels: int) -> bool:
+    """Whether lists and mappings are at most ``levels`` within one another; deeper values end in recursion."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(is_within(part, levels - 1) for part in parts)

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from hpcbench.prediction.calibration import Calibration, Levels, Noise, waited_s
 from hpcbench.prediction.factor import Parameters
 from hpcbench.prediction.fitted import RUN_SPREAD, Fitted
-from hpcbench.prediction.largest import expected_largest
 from hpcbench.prediction.planned_staging import SPREAD as PLAN_SPREAD
 from hpcbench.prediction.staging_and_evaluation import data_staging_s, evaluation_s
 from hpcbench.prediction.step_time import StepCase, case_of, device_s, drawn, jitter, single
 from hpcbench.prediction.training import Training
 from hpcbench.prediction.workload import published_work
+from hpcbench.probability import expected_largest
 
 Floats = NDArray[np.float64]
 

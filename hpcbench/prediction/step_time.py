@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.factor import Factor, Parameters, Prior, fit_factor
-from hpcbench.prediction.largest import slowest_rank
 from hpcbench.prediction.messages import all_reduce_s
 from hpcbench.prediction.platforms import Fact, Platform
 from hpcbench.prediction.workload import Work, published_work
+from hpcbench.probability import expected_largest
 
 Floats = NDArray[np.float64]
 
@@ -159,3 +159,12 @@ def drawn(fact: Fact, rng: np.random.Generator, count: int) -> Floats:
     if fact.known:
         return np.full(count, fact.low)
     return np.asarray(np.exp(rng.uniform(np.log(fact.low), np.log(fact.high), count)))
+
+
+def slowest_rank(spread: ArrayLike, ranks: ArrayLike) -> Floats:
+    """The time of a step over that of a typical rank where each waits for the slowest: the largest of N lognormals.
+
+    ``spread`` is the standard deviation of the logarithm of a rank's time.
+    """
+    factor: Floats = np.exp(np.asarray(spread) * expected_largest(ranks))
+    return factor

@@ -11,7 +11,6 @@ from pathlib import Path
 from hpcbench.batch.holding import HeldError, move_aside
 from hpcbench.batch.job import Job
 from hpcbench.batch.job_record import JobHandle, read_job
-from hpcbench.batch.polling import LONGEST_S, first_pause_s
 from hpcbench.batch.site import Site
 from hpcbench.batch.submission import UnansweredError, cancel, submit
 from hpcbench.results.units import counted
@@ -25,6 +24,10 @@ from staging.errors import InputError
 
 HERE_S = (0.5, 0.5)
 """Pauses between two looks at processes on this machine."""
+FIRST_S, LONGEST_S = 3.0, 60.0
+"""Bounds of the pause between two queries of a scheduler; it begins shorter and grows."""
+S_PER_JOB = 0.1
+"""The more jobs a query is about, the more it costs the scheduler."""
 CANCELLED_S = 60.0
 """How long a job that is cancelled here may take to end."""
 
@@ -246,3 +249,8 @@ def set_aside(path: Path, why: str) -> Path:
     except HeldError as error:
         raise InputError(str(error)) from None
     return aside
+
+
+def first_pause_s(jobs: int) -> float:
+    """Seconds until the first query about this many jobs: 3 up to 30 jobs, 60 from 600 on."""
+    return min(LONGEST_S, max(FIRST_S, S_PER_JOB * jobs))

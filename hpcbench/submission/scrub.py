@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.config.read_yaml import MOST_LEVELS
+from hpcbench.config.read_yaml import MOST_LEVELS, is_within
 from hpcbench.results.mllog_reader import MARK
-from hpcbench.submission.nesting import is_within
 from staging.errors import DataError
 
 PATH, HOST, USER = "<path>", "<host>", "<user>"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.application import find_application
-from hpcbench.config.read_yaml import MOST_LEVELS, read_yaml
+from hpcbench.config.read_yaml import MOST_LEVELS, is_within, read_yaml
 from hpcbench.measure.log_rules import PUBLISHED_TARGETS
 from hpcbench.mlperf.convergence_check import RUNS
 from hpcbench.mlperf.find_logs import LogLocation
@@ -19,7 +19,6 @@ from hpcbench.mlperf.read_log import QUALITIES
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
-from hpcbench.submission.nesting import is_within
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 

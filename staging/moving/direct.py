@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from staging.counters import Counters
-from staging.moving.reading import fill
-from staging.moving.streams import Piece, Stream, parts
+from staging.moving.streams import Piece, Stream, fill, parts
 from staging.moving.writing import PieceWriter
 from staging.source.sources import Reader, Source
 from staging.threads.adaptive_pool import are_small, run_in_threads

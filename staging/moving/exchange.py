@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from staging.checksums import crc32c
 from staging.counters import Counters
 from staging.errors import DataError
-from staging.moving.reading import fill
-from staging.moving.streams import Piece, Stream
+from staging.moving.streams import Piece, Stream, fill
 from staging.moving.writing import PieceWriter
 from staging.planning.plan import EVERY_NODE, Plan
 from staging.ranks.world import World

@@ -1,4 +1,4 @@
-"""Cuts a run of entries into pieces of one byte stream; the same on the rank that reads and on those that write."""
+"""Cuts a run of entries into pieces of one byte stream, the same on all ranks, and fills pieces that are read here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from staging.planning.slices import Slices
+from staging.source.sources import Reader
 
 
 class Fragment(NamedTuple):
@@ -121,3 +122,16 @@ class Stream:
             fragment._replace(of=(fragment.start, fragment.stop)) if is_cut else fragment
             for fragment, is_cut in zip(whole, cut, strict=True)
         ]
+
+
+def fill(reader: Reader, piece: Piece, buffer: memoryview) -> memoryview:
+    """Read the bytes of ``piece`` into the front of ``buffer``; returns that part of it."""
+    position = 0
+    for fragment in piece.fragments:
+        length = fragment.stop - fragment.start
+        if length:
+            reader.read_into(fragment.entry, fragment.start, buffer[position : position + length])
+        position += length
+        if fragment.ends_slice:
+            reader.finish(fragment.entry, is_last=fragment.is_last)
+    return buffer[:position]

@@ -23,8 +23,7 @@ from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed
 from staging.moving.direct import is_for_pairs, move_directly
 from staging.moving.exchange import TRAILER, Lane, move_by_exchange
-from staging.moving.reading import fill
-from staging.moving.streams import Piece, Stream
+from staging.moving.streams import Piece, Stream, fill
 from staging.moving.writing import PieceWriter
 from staging.planning.plan import EVERY_NODE, Plan
 from staging.planning.slices import Slices

@@ -7,7 +7,7 @@ the variant's own runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hpcbench.study.scaling.point_results import PointResult, by_variant, efficiency
 from hpcbench.study.scaling.time_to_solution import HOUR_S, node_hours, run_s
@@ -27,6 +27,16 @@ class Campaign:
     """Part of the hours that is added for runs that fail or are repeated."""
     min_efficiency: float = 0.7
     """Sizes with a lower efficiency are not recommended."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the page of a scaling study joins to the measurements."""
+
+    convergence: str | None = None
+    """Folder of a convergence study of the same application, or ``none``; unset: the one that the study remembers."""
+    campaign: Campaign = field(default_factory=Campaign)
+    """What the proposal table is for."""
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,11 @@ from hpcbench.study.progress import say
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.extras import Extras
 from hpcbench.study.scaling.jobs import without_staging
 from hpcbench.study.scaling.joined import read_convergence, remember, with_convergence
 from hpcbench.study.scaling.page import write_scaling
 from hpcbench.study.scaling.point_results import PointResult, by_variant
-from hpcbench.study.scaling.proposal import Campaign, proposal
+from hpcbench.study.scaling.proposal import Campaign, Extras, proposal
 from hpcbench.study.scaling.read_results import read_point_results
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.scaling_laws import SpeedFit, fit_amdahl, fit_gustafson

@@ -48,7 +48,7 @@ from hpcbench.study.study_run import StudyRun
 from staging.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from hpcbench.study.scaling.extras import Extras
+    from hpcbench.study.scaling.proposal import Extras
 
 KINDS: dict[str, tuple[str, ...]] = {
     "done": ("reached", "missed"), "running": ("running",), "waiting": ("waiting",), "unknown": ("unknown",),

@@ -9,11 +9,11 @@ import pytest
 
 from hpcbench.batch.continuation import lost_steps
 from hpcbench.batch.packed_runs import PackedRuns
-from hpcbench.batch.polling import LONGEST_S, first_pause_s
 from hpcbench.batch.warning_time import comparison, too_short
 from hpcbench.cli.main import main
 from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.study.job_runs import LONGEST_S, first_pause_s
 from staging.ranks.signals import WARNING_VARIABLE
 
 

@@ -11,10 +11,11 @@ from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
 from hpcbench.planning.counting import build
 from hpcbench.planning.dataset_size import dataset_size
-from hpcbench.prediction.largest import expected_largest, slowest_rank
 from hpcbench.prediction.messages import all_reduce_s
+from hpcbench.prediction.step_time import slowest_rank
 from hpcbench.prediction.training import share_batch
 from hpcbench.prediction.workload import published_work, work_of
+from hpcbench.probability import expected_largest
 from staging.errors import InputError
 
 

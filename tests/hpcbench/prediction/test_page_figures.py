@@ -12,9 +12,9 @@ from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.fitted import Fitted, fit
 from hpcbench.prediction.forecast import Forecast, forecast
 from hpcbench.prediction.held_out import by_site, training_of
-from hpcbench.prediction.largest import expected_largest
 from hpcbench.prediction.step_time import A100_80_BYTES_PER_S, case_of, device_s, exposed_s
 from hpcbench.prediction.workload import published_work, work_of
+from hpcbench.probability import expected_largest
 
 PAGE = " ".join((Path(__file__).parents[3] / "docs" / "prediction.md").read_text(encoding="utf-8").split())
 DEEPCAM = 1

@@ -16,7 +16,7 @@ from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.collect import collect, ranks_of, without_names
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.extras import Extras
+from hpcbench.study.scaling.proposal import Extras
 from hpcbench.study.scaling.report import report
 from hpcbench.study.scaling.run_matrix import all_runs
 from staging.errors import InputError

@@ -16,9 +16,8 @@ from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.fit import fit_epochs
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.extras import Extras
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult, by_variant
-from hpcbench.study.scaling.proposal import Campaign
+from hpcbench.study.scaling.proposal import Campaign, Extras
 from hpcbench.study.scaling.report import config_of, epochs_of, machine, notes, report, too_few_models
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.time_to_solution import Solution

@@ -9,7 +9,7 @@ import pytest
 from hpcbench.batch.site import find_site, known_sites, machine_folders
 from hpcbench.campaign.read_rules import campaign_path, known_campaigns
 from hpcbench.cli.main import main
-from hpcbench.config.own_folder import own_folder
+from hpcbench.config.user_files import user_folder
 from staging.errors import InputError
 
 
@@ -26,8 +26,8 @@ def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_folder_is_that_of_the_variable_else_below_the_home() -> None:
-    assert own_folder("HPCBENCH_SITES", "sites", {"HPCBENCH_SITES": "/mine"}) == Path("/mine")
-    assert own_folder("HPCBENCH_SITES", "sites", {}) == Path.home() / ".config" / "hpcbench" / "sites"
+    assert user_folder("HPCBENCH_SITES", "sites", {"HPCBENCH_SITES": "/mine"}) == Path("/mine")
+    assert user_folder("HPCBENCH_SITES", "sites", {}) == Path.home() / ".config" / "hpcbench" / "sites"
 
 
 @pytest.mark.usefixtures("homeless")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def own_folder(variable: str, name: str, environ: Mapping[str, str]) -> Path | None:
+def user_folder(variable: str, name: str, environ: Mapping[str, str]) -> Path | None:
     """The folder that ``variable`` names, else ``~/.config/hpcbench/NAME``; ``None`` for a user without a home."""
     if environ.get(variable):
         return Path(environ[variable])
@@ -16,7 +16,7 @@ def own_folder(variable: str, name: str, environ: Mapping[str, str]) -> Path | N
         return None
 
 
-def own_file(variable: str, name: str, file: str, environ: Mapping[str, str]) -> str:
+def user_file(variable: str, name: str, file: str, environ: Mapping[str, str]) -> str:
     """Where a user would put a file of their own, in words."""
-    folder = own_folder(variable, name, environ)
+    folder = user_folder(variable, name, environ)
     return f"{file} in the folder that {variable} names" if folder is None else str(folder / file)

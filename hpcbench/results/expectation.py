@@ -17,12 +17,17 @@ LEVEL = 0.95
 """Share of new runs of the recorded kind that lie within the interval."""
 FEWEST = 3
 """The fewest recorded runs for which an interval is given."""
+NOT_RECORDED = (
+    "No verdict: no runs of this preset are recorded with the application; to judge this one, compare it with your own "
+    "runs of other seeds (hpcbench report RUN RUN ...), its step with what hpcbench characterize measures, or, for a "
+    "published application, its time with what hpcbench predict expects of the machine."
+)
 
 
 def expectation(run: Run, points: Sequence[ReferencePoint]) -> str:
-    """The verdict; empty without recorded runs. Where all points have another batch or target, it says so."""
+    """The verdict, or why there is none: other batches or targets, too few runs, or no recorded runs at all."""
     if not points:
-        return ""
+        return NOT_RECORDED
     s = run.summary
     point = next(
         (

@@ -97,12 +97,22 @@ def test_a_run_that_met_its_target_at_its_first_evaluation_did_so_as_others_do(r
 
 
 def test_what_cannot_be_told(run: Run) -> None:
-    assert expectation(run, []) == ""
     other = "No verdict: these were recorded at another global batch or target."
     assert expectation(run, [replace(POINT, batch_size=4)]) == other
     assert expectation(run, [replace(POINT, target=0.3)]) == other
     assert expectation(run, [replace(POINT, epochs=[8, 9])]) == "No verdict: 2 runs cannot tell how much seeds differ."
     assert expectation(run, [replace(POINT, target=0.3), POINT]).startswith("Yes: ")
+
+
+def test_a_page_of_a_preset_without_recorded_runs_says_what_to_compare_with(build_run: Any, tmp_path: Path) -> None:
+    page = write_report([build_run(preset="mlperf")], tmp_path / "page.html")[0].read_text(encoding="utf-8")
+    section = page.split('<section id="references">')[1].split("</section>")[0]
+    assert "<h2>Is that what to expect?</h2>" in section
+    assert "No verdict: no runs of this preset are recorded with the application; to judge this one, compare" in section
+    for command in ("report RUN RUN ...", "characterize", "predict"):
+        assert f"hpcbench {command}" in section
+    assert section.count("<p") == 1
+    assert "<table" not in section
 
 
 def test_the_page_has_the_verdict(build_run: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -20,15 +21,23 @@ from tests.plugin_packages import installed, write_distribution
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 FILE = re.compile(r"^\*\*`(?P<path>[^`]+)`\*\*\n\n```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMANDS = re.compile(r"^```bash\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+APPLICATION = "waves/"
+"""Where the page's application is; the other files form the package ``lab``."""
 SCREEN = 28
 """Lines of code, without empty ones and the docstring of the file, that a part of the page may have."""
 RUN = ("--preset", "smoke", "--train.target", "null", "--train.local_batch_size", "8", "--train.max_epochs", "1",
        "--train.baselines", "false", "--parallel.threads", "1", "--seed", "5")  # fmt: skip
 
 
-def files() -> dict[str, str]:
+def all_files() -> dict[str, str]:
     """The files of the page by path."""
     return {found["path"]: found["text"] for found in FILE.finditer(PAGE.read_text(encoding="utf-8"))}
+
+
+def files() -> dict[str, str]:
+    """The files of the package ``lab``."""
+    return {path: text for path, text in all_files().items() if not path.startswith(APPLICATION)}
 
 
 def entry_points() -> dict[str, dict[str, str]]:
@@ -59,8 +68,9 @@ def trained(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_block_of_the_page_is_a_file_and_each_part_fits_on_a_screen() -> None:
-    text, found = PAGE.read_text(encoding="utf-8"), files()
-    assert text.count("\n```\n") == len(found) == 8
+    text, found = PAGE.read_text(encoding="utf-8"), all_files()
+    assert (len(found), len(files()), len(COMMANDS.findall(text))) == (9, 8, 2)
+    assert text.count("\n```\n") == 9 + 2, "files and commands"
     for path, own in found.items():
         code = own.split('"""\n', 1)[1] if own.startswith('"""') else own
         assert len([line for line in code.splitlines() if line.strip()]) <= SCREEN, path
@@ -219,6 +229,37 @@ def test_the_scheduler_names_of_sites_are_those_of_the_schedulers() -> None:
     from hpcbench.batch.site import SCHEDULERS as NAMES
 
     assert tuple(SCHEDULERS) == NAMES
+
+
+def test_every_file_of_a_new_application_is_in_the_table() -> None:
+    from hpcbench.skeleton import render
+
+    text = PAGE.read_text(encoding="utf-8")
+    table = text[text.index("| file below `waves/") : text.index("Replace one file at a time")]
+    source = "src/waves/"
+    names = {path.removeprefix(source) for path in render("waves") if path.startswith(source)} - {"__init__.py"}
+    assert names == set(re.findall(r"`([\w/]+\.(?:py|yaml))`", table))
+    assert set(all_files()) - set(files()) == {f"{APPLICATION}{source}model.py"}
+
+
+@pytest.mark.slow
+def test_the_application_of_the_page_trains_to_its_target_with_its_network(environment: Any, tmp_path: Path) -> None:
+    first, rest = (found["text"].splitlines() for found in COMMANDS.finditer(PAGE.read_text(encoding="utf-8")))
+    for line in first:
+        environment.hpcbench(*line.split()[1:], cwd=tmp_path)
+    (changed,) = set(all_files()) - set(files())
+    assert (tmp_path / changed).is_file()
+    (tmp_path / changed).write_text(all_files()[changed], encoding="utf-8")
+    for line in rest:
+        program, *words = line.split()
+        if program == "pip":
+            assert words[:2] == ["install", "--no-deps"]
+            environment.install(*words[2:], cwd=tmp_path)
+        else:
+            environment.hpcbench(*words, *(["--seed", "1"] if "train" in words else []), cwd=tmp_path)
+    summary = json.loads((tmp_path / "runs" / "waves" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["status"] == "success"
+    assert summary["parameters"] == (25 + 1) * 16 + (16 * 9 + 1) * 32 + (32 * 9 + 1) * 64 + (64 + 1) * 2
 
 
 @pytest.mark.slow

@@ -83,6 +83,12 @@ def test_every_block_of_the_page_is_a_file_or_the_commands() -> None:
     assert len(COMMANDS.findall(text)) == 1 + len(WRAPPED)
 
 
+def test_the_page_installs_what_a_section_needs_before_it_is_used() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.index('pip install "hpcbench-ml[lightning]"') < text.index("hpcbench app wrap lit_tones")
+    assert text.index("`pip install datasets`") < text.index("from datasets import Dataset")
+
+
 @pytest.mark.slow
 def test_the_files_and_commands_of_the_page_train_to_the_target(environment: Any, tmp_path: Path) -> None:
     project = write_files(tmp_path)

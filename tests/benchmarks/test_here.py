@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hpcbench.characterisation.model import Characterisation
-from tests.hpcbench.prediction.test_kernel_time import found, kernel
+from tests.hpcbench.prediction.test_kernel_time import characterisation_with, kernel
 from tests.hpcbench.prediction.test_message_time import characterised
 
 
@@ -37,7 +37,7 @@ def test_rows_do_not_share_a_measurement(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_messages_are_those_of_the_curves() -> None:
     assert seconds(characterised()) == pytest.approx(4 * 1e-3 + 8e6 / 1e8 + 6 * 5e-4 + 2e6 / 2e8)
-    assert seconds(found(kernel("copy", 0, 1e9, 1))) == 0
+    assert seconds(characterisation_with(kernel("copy", 0, 1e9, 1))) == 0
 
 
 def seconds(characterisation: Characterisation) -> Any:

@@ -20,7 +20,7 @@ from hpcbench.prediction.fitted import Fitted, fit_published
 from hpcbench.prediction.input_tier import input_tier
 from hpcbench.prediction.workload import work_of
 from tests.hpcbench.conftest import BuildRun
-from tests.hpcbench.prediction.test_kernel_time import found, kernel
+from tests.hpcbench.prediction.test_kernel_time import characterisation_with, kernel
 from tests.hpcbench.prediction.test_message_time import characterised
 from tests.hpcbench.prediction.test_planned_staging import probe_of
 
@@ -152,7 +152,7 @@ def test_a_probe_that_cannot_be_used_is_one_line(
 def test_what_characterize_writes_is_what_predict_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = work_of("cosmoflow")
     data = InputData("npy", work.train_samples, work.validation_samples, 1e6, 1, 1e6)
-    made = found(kernel("convolution", 4e10, 1e8, 1), kernel("copy", 0, 2e9, 1), input=data)
+    made = characterisation_with(kernel("convolution", 4e10, 1e8, 1), kernel("copy", 0, 2e9, 1), input=data)
     made = replace(made, roofs=(*made.roofs, Roof("read", "/scratch", 2e9, "B/s", "")))
     write_characterisation(made, tmp_path / "c.json")
     write_machine(made, tmp_path / "mine.yaml")

@@ -30,7 +30,7 @@ def kernel(kind: str, flop: float, moved: float, count: int, alone: float | None
     return Kernel("op", kind, "forward", "float32", ((1,),), "", count, flop, moved, 0.0, 0.0, fixed, alone)  # type: ignore[arg-type]
 
 
-def characterised(*kernels: Kernel, step_s: float = 0.1, **changes: object) -> Characterisation:
+def characterisation_with(*kernels: Kernel, step_s: float = 0.1, **changes: object) -> Characterisation:
     """A characterisation at a local batch of 4 with these kernels."""
     made = Characterisation(
         application="cosmoflow", title="", preset="p", date="2026-01-01T00:00:00+00:00", version="0",
@@ -62,7 +62,7 @@ def test_the_measured_step_comes_back_and_kernels_scale_by_their_own_roof(tmp_pa
     path = tmp_path / "c.json"
     # convolutions reach half of their roof, copies all of it: 80 + 20 ms, in a step of 110 ms
     write_characterisation(
-        characterised(
+        characterisation_with(
             kernel("convolution", 4e10, 1e8, 1, alone=0.08), kernel("copy", 0, 2e9, 1, alone=0.02), step_s=0.11
         ),
         path,
@@ -87,6 +87,6 @@ def test_the_measured_step_comes_back_and_kernels_scale_by_their_own_roof(tmp_pa
 )
 def test_what_does_not_tell_a_step_is_refused(changes: dict[str, object], message: str, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
-    write_characterisation(characterised(kernel("copy", 0, 1e9, 1), **changes), path)
+    write_characterisation(characterisation_with(kernel("copy", 0, 1e9, 1), **changes), path)
     with pytest.raises(InputError, match=message):
         kernels_of(path)

@@ -21,7 +21,7 @@ from hpcbench.prediction.platforms import Fact, Platform
 from hpcbench.prediction.step_time import StepCase, case_of
 from hpcbench.prediction.workload import work_of
 from tests.hpcbench.prediction.test_forecast import training
-from tests.hpcbench.prediction.test_kernel_time import found, kernel
+from tests.hpcbench.prediction.test_kernel_time import characterisation_with, kernel
 
 GRADIENTS = Sent("gradients", "between nodes", 4, 8e6, 1e-3, 1e8, 1e9, 2, exposed_s=0.021)
 """4 ms of latency and 80 ms of bytes between two nodes, of which a step waits for a quarter."""
@@ -40,7 +40,7 @@ def characterised(step_s: float = 0.3, **changes: object) -> Characterisation:
                 Message("halo", "exchange", "between nodes", 6, 2_000_000, None, fixed=False))  # fmt: skip
     steps = (StepTimes(1, 1, 4, 3, step_s, step_s, step_s, (step_s,), (1.0,)),
              StepTimes(2, 2, 4, 3, 0.4, 0.4, 0.4, (0.4, 0.4), (1.0, 1.0)))  # fmt: skip
-    made = found(kernel("copy", 0, 1e9, 1), curves=curves, messages=messages, steps=steps)
+    made = characterisation_with(kernel("copy", 0, 1e9, 1), curves=curves, messages=messages, steps=steps)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -93,7 +93,7 @@ def test_messages_of_a_characterisation() -> None:
     assert [(sent.kind, sent.link_bytes_per_s) for sent in alone.messages] == [("gradients", 1e8)]
     assert MessageTime.of(characterised(curves=())) is None
     single = tuple(replace(message, link="none") for message in characterised().messages)
-    assert MessageTime.of(found(kernel("copy", 0, 1e9, 1), messages=single)) is None
+    assert MessageTime.of(characterisation_with(kernel("copy", 0, 1e9, 1), messages=single)) is None
 
 
 def test_a_message_that_was_sent_alone_tells_more_than_the_curve() -> None:
@@ -109,7 +109,7 @@ def test_a_message_that_was_sent_alone_tells_more_than_the_curve() -> None:
 def test_a_file_with_several_ranks_gives_its_messages(tmp_path: Path) -> None:
     write_characterisation(characterised(), tmp_path / "c.json")
     assert kernels_of(tmp_path / "c.json").messages == MessageTime.of(characterised())
-    write_characterisation(found(kernel("copy", 0, 1e9, 1)), tmp_path / "one.json")
+    write_characterisation(characterisation_with(kernel("copy", 0, 1e9, 1)), tmp_path / "one.json")
     assert kernels_of(tmp_path / "one.json").messages is None
 
 

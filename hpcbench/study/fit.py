@@ -118,7 +118,7 @@ def fit_epochs(runs: Sequence[EpochRun]) -> EpochFit:
         return _unfitted(runs, f"{reached} {sizes}: a fit needs runs that reached the target at {LEAST_BATCHES}")
     if not any(run.above for run in runs):
         return _unfitted(runs, "all runs met the target at the first evaluation: no fit; evaluate more often")
-    with threadpool_limits(1):  # the optimizer's matrices have three rows, so threads would cost more than they save
+    with threadpool_limits(1):  # matrices have four rows, so threads would cost more than they save
         return _fitted(runs)
 
 

@@ -66,4 +66,4 @@ def powers_of_two(axes: Axes, values: Sequence[float], label: str, most: int = 8
 def note_own(figure: Canvas, entries: Sequence[EntryRuns]) -> None:
     """Say on a plot with own results that nobody verified them."""
     if any(entry.is_own for entry in entries):
-        figure.supxlabel(f"entries of no round: {NOT_VERIFIED}", x=0.995, ha="right", fontsize=7.5, color=style.MUTED)
+        style.remark(figure, f"entries of no round: {NOT_VERIFIED}")

@@ -47,7 +47,7 @@ def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool
         axes.set_ylim(0, 1.15 * max(values))
         axes.set_ylabel(value_label(scenario))
     axes.set_xlabel(style.log_label("accelerators (ranks of a rehearsal)" if rehearsal else "accelerators"))
-    figure.supxlabel(f"filled marks: {NOT_VERIFIED}", x=0.995, ha="right", fontsize=7.5, color=style.MUTED)
+    style.remark(figure, f"filled marks: {NOT_VERIFIED}")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     what = "Small numbers for: " if rehearsal else ""

@@ -42,7 +42,7 @@ def marks_plot(application: str, marks: Sequence[Mark]) -> Figure:
         text.set_color(style.VERMILLION if mark.is_own else style.INK)
     times.set_ylim(len(marks) - 0.4, -0.6)
     if any(mark.is_own for mark in marks):
-        figure.supxlabel(f"orange: {NOT_VERIFIED}", x=0.995, ha="right", fontsize=7.5, color=style.MUTED)
+        style.remark(figure, f"orange: {NOT_VERIFIED}")
     caption = f"Orange: {NOT_VERIFIED}. Blue: published entries with their round and number of accelerators."
     title = "Time to train, and how fast each accelerator is"
     return Figure(f"{application}-beside", title, caption, figure, published_range(marks))

@@ -117,6 +117,11 @@ def canvas(height: float, width: float = WIDTH) -> Canvas:
     return figure
 
 
+def remark(figure: Canvas, text: str) -> None:
+    """Write a small line below a plot, such as the notice of results that nobody verified."""
+    figure.supxlabel(text, x=0.995, ha="right", fontsize=7.5, color=MUTED)
+
+
 @styled
 def svg(figure: Canvas, name: str) -> str:
     """The figure as an ``<svg>`` element whose ids start with ``name``, so that many fit into one page."""

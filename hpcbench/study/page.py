@@ -13,6 +13,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from hpcbench import __version__
 from hpcbench.measure.ratio_of_sums import LEAST_BLOCKS, RatioOfSums, ratio_of_sums
 from hpcbench.results import style, units
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure, metric_label
 from hpcbench.results.records import Run
 from hpcbench.results.report import Drawn, write_page
@@ -52,7 +53,7 @@ def write_study(study: Study, folder: StudyFolder, statuses: Mapping[str, RunSta
     for figure in drawn:
         style.save(figure.figure, folder.path / f"{figure.name}.png")
     write_atomic(folder.results, results_frame(study, statuses, rows).to_csv(index=False))
-    lines = [*wrapped(notes(study, rows)), *comparison_lines(compared), *fit_lines(fits, scales)]
+    lines = [f"{NOT_VERIFIED}.", *wrapped(notes(study, rows)), *comparison_lines(compared), *fit_lines(fits, scales)]
     text = "\n".join([results_table(rows), "", *lines])
     write_atomic(folder.table, text + "\n")
     write_page(folder.page, study_page(study, statuses, rows, compared, fits, scales, drawn))

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from hpcbench.results import style
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure, by_row
 from hpcbench.study.definition import Study
 from hpcbench.study.figure_findings import epochs_finding, steps_finding, time_finding
@@ -243,6 +244,7 @@ def time_to_solution(study: Study, rows: Sequence[Row], speed: float, words: str
                       linestyle=(0, (4, 3)))  # fmt: skip
     batch_axis(axes, [row.ranks for row in rows if row.epochs], "data-parallel ranks (global batch / local batch)")
     log_values(axes, f"time to target ({unit})")
+    style.remark(figure, NOT_VERIFIED)
     handles, columns = legend(study, rows_by_label)
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     caption = (

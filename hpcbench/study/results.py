@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.schema import RunConfig
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Study
@@ -260,7 +261,7 @@ def run_record(study: Study, run: PlannedRun, state: RunStatus, same_as: str = "
         "time_s": s.time_to_solution_s if s else None, "wall_s": s.wall_s if s else None,
         "samples_per_s": s.samples_per_s if s else None,
         "noise_scale": s.noise_scale if s else None, "threads": s.threads if s else None,
-        "same_as": same_as, "folder": f"runs/{run.name}",
+        "same_as": same_as, "verified": NOT_VERIFIED, "folder": f"runs/{run.name}",
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from hpcbench.results import style
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure
 from hpcbench.study.scaling.concurrency import InstanceClock
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult
@@ -53,6 +54,8 @@ def timeline(rows: Sequence[PointResult], simulated: bool = False) -> Figure | N
         axes.axvspan(begin, end, color=style.SERIES[0], alpha=0.1, linewidth=0, zorder=0)
         lines.append(Patch(color=style.SERIES[0], alpha=0.1, label="all of them at once"))
     figure.legend(handles=lines, loc="outside upper left", ncols=len(lines), handlelength=1.6)
+    if run.models:  # the bars are times to the target
+        style.remark(figure, NOT_VERIFIED)
     return Figure("instances", "When the instances trained", caption(row, run, simulated), figure, finding(row, run))
 
 

@@ -10,6 +10,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
 from hpcbench.results import style, units
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure
 from hpcbench.results.report import LONGEST_HEADING, Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
@@ -80,7 +81,7 @@ def text_of(content: Content) -> str:
         table.phases_table(content.rows),
         "\n".join(table.wrapped([fit_words(name, fit) for name, fit in content.fits.items()])),
         *solutions,
-        "\n".join(table.wrapped([*notes(content), f"Machine: {content.machine}"])),
+        "\n".join(table.wrapped([f"{NOT_VERIFIED}.", *notes(content), f"Machine: {content.machine}"])),
     ]
     return "\n\n".join(block for block in blocks if block)
 

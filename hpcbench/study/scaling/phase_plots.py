@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter
 
 from hpcbench.phase_names import BY_NAME, STEP_PARTS
 from hpcbench.results import style
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure, Floats, by_row, words
 from hpcbench.results.units import significant
 from hpcbench.study.plots import log_values
@@ -154,6 +155,7 @@ def solution(solutions: Mapping[str, Sequence[Solution]], simulated: bool = Fals
             draw_costs(axes, shown[variant], figures[variant], look[variant], shift)
         cost_axis(axes, np.concatenate(list(figures.values())), label)
         node_axis(axes, nodes, 3.3, simulated)
+    style.remark(figure, NOT_VERIFIED)
     for axes, one, name, scale, word in (
         (left, best, "time", length, "fastest"), (right, least, "node_hours", 1.0, "cheapest")
     ):  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 
 from hpcbench.results import units
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.tables import WIDTH, table
 from hpcbench.study.scaling.proposal import Line, largest_recommended
 
@@ -50,6 +51,7 @@ CSV_COLUMNS: dict[str, Callable[[Line], str | float | None]] = {
     "min_efficiency": lambda line: line.campaign.min_efficiency,
     "recommended": lambda line: "yes" if line.recommended else "no",
     "basis": lambda line: line.training.basis,
+    "verified": lambda _: NOT_VERIFIED,
 }
 """Figures in plain base units; shares are fractions of 1."""
 
@@ -59,7 +61,7 @@ def as_text(lines: Sequence[Line]) -> str:
 
     Here and for ``as_latex``, ``lines`` has at least one line.
     """
-    blocks = [fill(_title(lines), WIDTH)]
+    blocks = [f"{fill(_title(lines), WIDTH)}\n{NOT_VERIFIED}."]
     for variant, members in _variants(lines).items():
         tables = [table(list(cells), list(zip(*cells.values(), strict=True)), right=sorted({*cells} - {*LEFT}))
                   for cells in (_sizes(members), _costs(members))]  # fmt: skip
@@ -73,7 +75,7 @@ def as_latex(lines: Sequence[Line]) -> str:
     variants = _variants(lines)
     advice = [f"{name}: {_advice(members)}" if name else _advice(members) for name, members in variants.items()]
     names = {"variant": [line.variant for line in lines]} if [*variants] != [""] else {}
-    first = _tabular(names | _sizes(lines), " ".join([_title(lines), *advice]))
+    first = _tabular(names | _sizes(lines), " ".join([_title(lines), f"{NOT_VERIFIED}.", *advice]))
     return first + "\n" + _tabular(names | _costs(lines), "Cost of the same runs.")
 
 

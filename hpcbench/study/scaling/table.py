@@ -14,6 +14,7 @@ import pandas as pd
 
 from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import units
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import words
 from hpcbench.results.tables import WIDTH, table
 from hpcbench.study.scaling.point_results import (
@@ -284,6 +285,7 @@ def results_frame(rows: Sequence[PointResult]) -> pd.DataFrame:
             for number, run in enumerate(row.runs, 1):
                 gain = run.samples_per_s / full_rate(firsts[row.variant])
                 gains = {"speed_up": gain, "efficiency": gain * firsts[row.variant].nodes / row.nodes}
+                gains["verified"] = NOT_VERIFIED
                 records.append(point | {"repeat": number, "status": "done"} | _figures(run) | gains)
             for number, reason in enumerate(row.failed, len(row.runs) + 1):
                 records.append(point | {"repeat": number, "status": "failed", "ranks": row.ranks, "reason": reason})

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import pandas as pd
 import pytest
 
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.findings import findings, fit_words, notes
 from hpcbench.study.scaling.page import heading, tiles, write_scaling
@@ -58,6 +59,19 @@ def test_everything_is_written(written: tuple[Path, str]) -> None:
     assert names == plots | others
     assert len(pd.read_csv(written[0] / "results.csv")) == 10
     assert (written[0] / "table.txt").read_text(encoding="utf-8") == written[1] + "\n"
+
+
+def test_every_file_with_a_time_says_that_it_is_not_verified(written: tuple[Path, str]) -> None:
+    folder, text = written
+    assert f"\n{NOT_VERIFIED}.\n" in text
+    for name in ("proposal.txt", "proposal.tex"):
+        assert folder.joinpath(name).read_text(encoding="utf-8").count(f"{NOT_VERIFIED}.") == 1, name
+    assert set(pd.read_csv(folder / "proposal.csv")["verified"]) == {NOT_VERIFIED}
+    runs = pd.read_csv(folder / "results.csv")
+    assert set(runs["verified"][runs["status"] == "done"]) == {NOT_VERIFIED}
+    assert f">{NOT_VERIFIED}</text>" in folder.joinpath("solution.svg").read_text(encoding="utf-8")
+    (footer,) = re.findall(r"<footer>.*?</footer>", folder.joinpath("scaling.html").read_text("utf-8"), re.DOTALL)
+    assert footer.count(NOT_VERIFIED) == 1
 
 
 def test_the_first_lines_state_the_findings(written: tuple[Path, str]) -> None:

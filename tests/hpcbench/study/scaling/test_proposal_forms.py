@@ -36,6 +36,7 @@ def test_text_reads_as_written() -> None:
         "include 15 % of contingency. Efficiency is relative to the smallest size measured; below 70 % a size\n"
         "is not recommended. Staged: what landed on all nodes together. Memory: the peak of a rank's process.\n"
         "Storage: the dataset once, and the folders of all runs as large as those measured.\n"
+        "Result not verified by MLCommons Association.\n"
         "\n"
         "The largest recommended size is 2 nodes.\n"
         "nodes  ranks  epochs/run  h/run   memory  efficiency  advice\n"

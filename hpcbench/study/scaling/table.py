@@ -285,8 +285,8 @@ def results_frame(rows: Sequence[PointResult]) -> pd.DataFrame:
             for number, run in enumerate(row.runs, 1):
                 gain = run.samples_per_s / full_rate(firsts[row.variant])
                 gains = {"speed_up": gain, "efficiency": gain * firsts[row.variant].nodes / row.nodes}
-                gains["verified"] = NOT_VERIFIED
-                records.append(point | {"repeat": number, "status": "done"} | _figures(run) | gains)
+                done = {"repeat": number, "status": "done"} | _figures(run) | gains
+                records.append(point | done | {"verified": NOT_VERIFIED})
             for number, reason in enumerate(row.failed, len(row.runs) + 1):
                 records.append(point | {"repeat": number, "status": "failed", "ranks": row.ranks, "reason": reason})
     return pd.DataFrame(records)

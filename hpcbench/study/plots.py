@@ -87,6 +87,15 @@ def draw_spread(axes: Axes, study: Study, rows: Sequence[Row], value: str, shift
         axes.plot(x, mean, look["marker"], color=look["color"], markerfacecolor=face, markersize=5.5, zorder=4)
 
 
+def with_outcome(rows: Sequence[Row]) -> list[Row]:
+    """The rows of which something is known: runs that ended, or a search in which nothing converged."""
+    return [
+        row
+        for row in rows
+        if row.count("reached", "missed", "diverged", "failed") or (row.choice.failed and not row.nothing_to_borrow)
+    ]
+
+
 def mark_missed(axes: Axes, study: Study, rows_by_label: Series, shifts: Mapping[str, float]) -> None:
     """Mark each row without a run that reached the target with a cross at the top; write the share if only some did."""
     for label, rows in rows_by_label.items():
@@ -124,7 +133,7 @@ def legend(study: Study, rows_by_label: Series, columns: int = 6) -> tuple[list[
 @style.styled
 def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> Figure | None:
     """Epochs to target against batch with the fits; beside it, the spread between seeds."""
-    rows_by_label = series(rows)
+    rows_by_label = series(rows := with_outcome(rows))
     if not any(row.epochs for row in rows):
         return None
     figure = style.canvas(3.9)
@@ -189,7 +198,7 @@ def draw_fit(axes: Axes, fit: EpochFit, color: str) -> None:
 @style.styled
 def samples_and_steps(study: Study, rows: Sequence[Row]) -> Figure | None:
     """Samples and optimizer steps to target against batch."""
-    rows_by_label = series(rows)
+    rows_by_label = series(rows := with_outcome(rows))
     if not any(row.epochs for row in rows):
         return None
     figure = style.canvas(3.2)

@@ -84,6 +84,7 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
     if config.train.target is None:
         raise InputError(f"preset '{request.preset}' has no target, so no run could reach it; set --train.target")
     borrow = parse_borrow(request.borrow, batches, application)
+    preset_rate = {config.optim.name: own_rate(config)}
     lr_search = parse_search(request.lr_search)
     seeds, widen = search_effort(request, lr_search, before)
     check_multiples(lr_search, widen)
@@ -94,9 +95,7 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
         optimizers=optimizers,
         seeds=request.seeds,
         local_batch_size=config.train.local_batch_size,
-        rates=parse_rates(
-            request.lr, optimizers, {config.optim.name: own_rate(config)}, parse_rules(request.lr_rule, optimizers)
-        ),
+        rates=parse_rates(request.lr, optimizers, preset_rate, parse_rules(request.lr_rule, optimizers)),
         lr_search=lr_search,
         lr_search_seeds=seeds,
         lr_search_widen=widen,

@@ -16,7 +16,7 @@ from PIL import Image
 HERE = Path(__file__).parent
 STUDIES = HERE.parent / "studies"
 WIDTH, HEIGHT = 1000, 1150
-COLOURS = 128
+COLOURS = 256
 COMMANDS = (
     "hpcbench demo --preset smoke",
     "hpcbench demo --preset smoke --app cosmoflow --seed 2",
@@ -24,6 +24,8 @@ COMMANDS = (
     "hpcbench analyze --published --application deepcam --out analysis",
     "hpcbench predict deepcam --machine perlmutter-gpu --nodes 16,64,256 --page prediction.html",
     "hpcbench characterize cosmoflow --preset smoke --counts-only --page characterisation.html",
+    "hpcbench campaign run nersc10-deepcam --rehearsal --campaign-dir campaign",
+    "hpcbench campaign report campaign",
 )
 """What writes the pages."""
 MADE = {
@@ -32,10 +34,11 @@ MADE = {
     "analysis": "analysis/analysis.html",
     "prediction": "prediction.html",
     "characterisation": "characterisation.html",
+    "campaign": "campaign/campaign.html",
 }
 """Where each page is then."""
 RECORDED = {
-    "convergence": STUDIES / "superseded" / "cosmoflow-batch" / "study.html",
+    "convergence": STUDIES / "cosmoflow-convergence" / "study.html",
     "scaling": STUDIES / "cosmoflow-strong" / "scaling.html",
 }
 """Pages of recorded studies."""
@@ -64,7 +67,8 @@ def take_picture(page: Path, target: Path) -> None:
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"]
     program = shutil.which("chromium") or shutil.which("chromium-browser") or "google-chrome"
     subprocess.run([program, *options, f"--screenshot={target}", page.resolve().as_uri()], check=True)
-    Image.open(target).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
+    picture = Image.open(target).convert("RGB")
+    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import style
@@ -23,6 +23,12 @@ LINE = 0.3
 """Height of an option in inches."""
 LABEL = 30
 """Characters of an option's name in a line."""
+WIDE = 5.0
+"""Range of ratios above which only 1, 2 and 5 of each power of ten are ticks."""
+FEW_TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+MANY_TICKS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 2.5, 3, 4)
+LONGEST_BAR = 4.0
+"""A step that takes more than this many times the baseline's is cut in the plot, and has its number beside it."""
 
 
 def figures(results: Results, metric: str) -> list[Figure]:
@@ -48,8 +54,8 @@ def gains(shown: Sequence[OptionResult], results: Results, metric: str) -> Figur
         qualities = result.values("quality")
         right.plot(qualities, [y] * len(qualities), "o", color=color, markersize=3.5, alpha=0.7)
     left.axvline(1, color=style.INK, linewidth=0.9)
-    left.set_title("Time of a step over the baseline's")
-    left.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    left.set_title(style.log_label("Time of a step over the baseline's"))
+    ratio_axis(left)
     plain = results.baseline.values("quality")
     if plain:
         right.axvspan(min(plain), max(plain), color=style.GRID, zorder=0)
@@ -64,6 +70,16 @@ def gains(shown: Sequence[OptionResult], results: Results, metric: str) -> Figur
         "every seed; shaded: the range of the baseline's."
     )
     return Figure("gains", "What each option brings", caption, figure, gains_finding(results))
+
+
+def ratio_axis(axes: Axes) -> None:
+    """A logarithmic x axis, on which half and twice the time are equally far from 1, with plain numbers."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    ticks = FEW_TICKS if high > WIDE * low else MANY_TICKS
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def gains_finding(results: Results) -> str:
@@ -105,10 +121,26 @@ def parts(shown: Sequence[OptionResult]) -> Figure:
             axes.barh(range(len(shown)), widths, left=starts, height=0.62, color=style.PHASE_COLORS[name],
                       label=label(name))  # fmt: skip
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    cut = cut_long_bars(axes, starts)
     axes.set_yticks(range(len(shown)), [fill(short(result), LABEL + 8) for result in shown])
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("milliseconds of a step")
     figure.legend(loc="outside upper left", ncols=4)
-    caption = "Medians of repeats, the mean over ranks; what the step does not wait for is in no part of it."
+    caption = "Medians of repeats, the mean over ranks; what the step does not wait for is in no part of it." + (
+        " A bar with a number is cut." if cut else ""
+    )
     return Figure("parts", "Where the time of a step goes", caption, figure, parts_finding(shown))
+
+
+def cut_long_bars(axes: Axes, ends: Sequence[float]) -> bool:
+    """End the axis at several times the first bar, the baseline's; write the length of each longer bar beside it."""
+    limit = LONGEST_BAR * ends[0]
+    longer = [(y, end) for y, end in enumerate(ends) if end > limit > 0]
+    if longer:
+        most = max(end for end in ends if end <= limit)
+        axes.set_xlim(0, 1.25 * most)
+        for y, end in longer:
+            axes.annotate(f"{end:,.4g} ms", (1, y), (-4, 0), xycoords=("axes fraction", "data"),
+                          textcoords="offset points", ha="right", va="center", fontsize=8, color="white")  # fmt: skip
+    return bool(longer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hpcbench.phase_names import BY_NAME
 from hpcbench.results import units
 from hpcbench.results.plots import metric_label
@@ -58,11 +60,16 @@ def findings(results: Results, metric: str) -> list[str]:
             said.append(f"{capital(result.option.label)}: {ratio_sentence(result, metric)}")
     unseen = [result.option.label for result in results.options if result.verdict == "no difference seen"]
     if unseen:
-        said.append(f"No difference in time is seen with {', '.join(unseen)}.")
+        said.append(f"No difference in time is seen with {listed(unseen)}.")
     apart = [result.option.label for result in results.options if result.verdict == APART]
     if apart:
-        said.append(f"No time is compared of {', '.join(apart)}, which did not run beside the baseline.")
+        said.append(f"No time is compared of {listed(apart)}, which did not run beside the baseline.")
     return said or ["Too few runs are done to say."]
+
+
+def listed(labels: Sequence[str]) -> str:
+    """Labels in a row, apart by semicolons where one of them has a comma."""
+    return ("; " if any("," in label for label in labels) else ", ").join(labels)
 
 
 def together_words(results: Results) -> list[str]:

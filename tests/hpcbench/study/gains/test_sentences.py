@@ -9,7 +9,7 @@ import pytest
 from hpcbench.study.gains.options import Option
 from hpcbench.study.gains.quality_comparison import QualityTest
 from hpcbench.study.gains.results import OptionResult, Results, chosen
-from hpcbench.study.gains.sentences import findings
+from hpcbench.study.gains.sentences import findings, listed
 from hpcbench.study.gains.step_ratio import StepRatio
 
 
@@ -43,3 +43,8 @@ def test_options_that_helped_but_were_not_tried_together_are_named(
     if option is not None:
         found = replace(found, together=replace(BF16, option=option))
     assert [words for words in findings(found, "mae") if "combined" in words or "tried" in words] == [said]
+
+
+def test_labels_with_commas_are_apart_by_semicolons() -> None:
+    assert listed(["overlap", "fused optimizer"]) == "overlap, fused optimizer"
+    assert listed(["overlap", "overlap, 4 buckets", "DALI"]) == "overlap; overlap, 4 buckets; DALI"

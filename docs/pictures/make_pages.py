@@ -40,6 +40,7 @@ MADE = {
 RECORDED = {
     "convergence": STUDIES / "cosmoflow-convergence" / "study.html",
     "scaling": STUDIES / "cosmoflow-strong" / "scaling.html",
+    "gains": STUDIES / "cosmoflow-gains" / "gains.html",
 }
 """Pages of recorded studies."""
 

@@ -99,7 +99,10 @@ def ratio_sentence(result: OptionResult, metric: str) -> str:
     ends = (1 / high, 1 / low) if faster else (low, high)
     sure = "" if result.ratio.p <= LEVEL else ", which is not beyond the noise"
     time = f"a step is {units.interval(factor, ends)} times {'faster' if faster else 'slower'}{sure}"
-    changes = [f"{label(name)} {1000 * seconds:+.3g} ms" for name, seconds in result.changed_s.items()]
+    changes = [
+        f"{label(name)} {'-' if seconds < 0 else '+'}{units.significant(1000 * abs(seconds))} ms"
+        for name, seconds in result.changed_s.items()
+    ]
     parts = f" ({', '.join(changes)})" if changes else ""
     return f"{time}{parts}; {quality_sentence(result, metric)}."
 

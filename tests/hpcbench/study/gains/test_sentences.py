@@ -9,7 +9,7 @@ import pytest
 from hpcbench.study.gains.options import Option
 from hpcbench.study.gains.quality_comparison import QualityTest
 from hpcbench.study.gains.results import OptionResult, Results, chosen
-from hpcbench.study.gains.sentences import findings, listed
+from hpcbench.study.gains.sentences import findings, listed, ratio_sentence
 from hpcbench.study.gains.step_ratio import StepRatio
 
 
@@ -48,3 +48,8 @@ def test_options_that_helped_but_were_not_tried_together_are_named(
 def test_labels_with_commas_are_apart_by_semicolons() -> None:
     assert listed(["overlap", "fused optimizer"]) == "overlap, fused optimizer"
     assert listed(["overlap", "overlap, 4 buckets", "DALI"]) == "overlap; overlap, 4 buckets; DALI"
+
+
+def test_changed_parts_have_signs_and_no_exponents() -> None:
+    option = replace(BF16, changed_s={"compute": 1.4873, "input_wait": -0.00313})
+    assert "(compute +1,490 ms, input wait -3.13 ms)" in ratio_sentence(option, "mae")

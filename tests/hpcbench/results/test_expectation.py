@@ -108,7 +108,7 @@ def test_a_page_of_a_preset_without_recorded_runs_says_what_to_compare_with(buil
     page = write_report([build_run(preset="mlperf")], tmp_path / "page.html")[0].read_text(encoding="utf-8")
     section = page.split('<section id="references">')[1].split("</section>")[0]
     assert "<h2>Is that what to expect?</h2>" in section
-    assert "No verdict: no runs of this preset are recorded with the application; to judge this one, compare" in section
+    assert "No verdict: no runs of this preset are recorded with the application. Compare this run with" in section
     for command in ("report RUN RUN ...", "characterize", "predict"):
         assert f"hpcbench {command}" in section
     assert section.count("<p") == 1

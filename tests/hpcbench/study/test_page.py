@@ -21,7 +21,7 @@ from hpcbench.study.rates import Rate
 from hpcbench.study.results import read_curves, read_rows, runs_needed
 from hpcbench.study.schedule_notes import schedule_notes
 from hpcbench.study.series_comparison import compare_series
-from hpcbench.study.table import notes, short
+from hpcbench.study.table import notes
 from hpcbench.study.trajectories import mark_copies
 from tests.hpcbench.study.conftest import FakeLauncher, make
 
@@ -238,10 +238,6 @@ def test_the_clock_of_a_run_that_was_stopped_says_nothing(made: tuple[Study, Stu
     row = read_rows(study, statuses)[0]
     assert row.times == [5 * 21.0]
     assert row.epochs == [4, 5]
-
-
-def test_times_are_short() -> None:
-    assert [short(value) for value in (7.1, 95, 400, 40_000, None)] == ["7.1 s", "95 s", "6.7 min", "11 h", "-"]
 
 
 def test_a_study_without_a_finished_run_has_a_page_too(study: Study, tmp_path: Path) -> None:

@@ -37,20 +37,25 @@ def compared_finding(compared: Sequence[SeriesComparison]) -> str:
     tested = [pair for pair in compared if pair.comparison is not None]
     wins = {fewer_and_more(pair): pair for pair in reversed(tested) if pair.comparison and pair.comparison.differs}
     labels = list(dict.fromkeys(label for pair in tested for label in (pair.first, pair.second)))
-    for best in labels:
-        others = [label for label in labels if label != best]
-        if others and all((best, other) in wins for other in others):
-            places = {wins[best, other].where for other in others}
-            where = f" at {places.pop()}" if len(places) == 1 else ""
-            return f"{best} needs fewer epochs than {named(others)}{where}"
     if wins:
-        (better, worse), pair = min(wins.items(), key=lambda win: win[1].comparison.p if win[1].comparison else 1.0)
-        return f"{better} needs fewer epochs than {worse} at {pair.where}"
+        return winners_finding(wins, labels)
     able = [pair for pair in tested if pair.comparison and pair.comparison.has_seeds_for(LEVEL)]
     if able:
         names = dict.fromkeys(label for pair in able for label in (pair.first, pair.second))
         return f"No difference in epochs is found between {named(list(names))}"
     return f"Too few seeds to tell {named(labels)} apart" if labels else ""
+
+
+def winners_finding(wins: Mapping[tuple[str, str], SeriesComparison], labels: Sequence[str]) -> str:
+    """The series that needs fewer epochs than most others, with all that need fewer than the same ones, and where."""
+    beaten = {label: [worse for worse in labels if (label, worse) in wins] for label in labels}
+    p_of = {pair: won.comparison.p for pair, won in wins.items() if won.comparison is not None}
+    least_p = {label: min((p_of[label, worse] for worse in beaten[label]), default=1.0) for label in labels}
+    best = max(labels, key=lambda label: (len(beaten[label]), -least_p[label]))
+    winners = [label for label in labels if beaten[label] == beaten[best]]
+    places = {wins[winner, worse].where for winner in winners for worse in beaten[best]}
+    where = f" at {places.pop()}" if len(places) == 1 else ""
+    return f"{named(winners)} need{'s' if len(winners) == 1 else ''} fewer epochs than {named(beaten[best])}{where}"
 
 
 def named(labels: Sequence[str]) -> str:

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from hpcbench.results.units import significant
-from hpcbench.study.epoch_comparison import compare
+from hpcbench.study.epoch_comparison import LEVEL, compare
 from hpcbench.study.results import Row, series
 from hpcbench.study.seed_spread import LEAST_BATCHES, SpreadTrend, spread_trend
 from hpcbench.study.series_comparison import SeriesComparison, p_words, verdict
 from hpcbench.study.table import reached_words
+
+MOST_UNDECIDED = 4
+"""Comparisons with too few seeds that have a sentence each."""
 
 
 def findings(rows: Sequence[Row], compared: Sequence[SeriesComparison]) -> list[str]:
@@ -25,8 +28,20 @@ def findings(rows: Sequence[Row], compared: Sequence[SeriesComparison]) -> list[
             for runs, batches in (("no run", none), ("not every run", some)):
                 where = ", ".join(f"{row.point.batch:,} ({reached_words(row)})" for row in batches)
                 sentences += [f"{label}: {runs} reached the target at batch {where}."] if where else []
-    sentences += [verdict(pair) for pair in compared]
-    return sentences + spread_words(rows)
+    return sentences + verdicts(compared) + spread_words(rows)
+
+
+def verdicts(compared: Sequence[SeriesComparison]) -> list[str]:
+    """A sentence for each comparison; many that have too few seeds share one, since the table has their ratios."""
+    few = [pair for pair in compared if pair.comparison is not None and not pair.comparison.has_seeds_for(LEVEL)]
+    if len(few) <= MOST_UNDECIDED:
+        return [verdict(pair) for pair in compared]
+    example = f"{few[0].first} with {few[0].second} at {few[0].where}"
+    return [
+        *(verdict(pair) for pair in compared if pair not in few),
+        f"{len(few)} comparisons, such as {example}, have too few seeds to see any difference; the table has their "
+        "ratios.",
+    ]
 
 
 def growth(label: str, rows: Sequence[Row]) -> list[str]:

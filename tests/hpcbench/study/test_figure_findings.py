@@ -24,7 +24,7 @@ from hpcbench.study.figure_findings import (
     steps_finding,
     time_finding,
 )
-from hpcbench.study.findings import findings
+from hpcbench.study.findings import findings, verdicts
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.lr_search import Choice
 from hpcbench.study.rates import Rate
@@ -112,6 +112,9 @@ def test_a_series_wins_only_where_the_test_says_so() -> None:
     said = f"lamb needs fewer epochs than lars and sgd at {where}"
     assert compared_finding([*lamb, pair("lars", "sgd", 0.9, 0.6)]) == said
     assert compared_finding([lamb[0], pair("sgd", "lamb", 3.0, 0.2)]) == f"lamb needs fewer epochs than lars at {where}"
+    adamw = [pair("lars", "adamw", 3.0, 0.01), pair("adamw", "sgd", 0.5, 0.03), pair("adamw", "larc", 0.5, 1.0)]
+    several = [*lamb, *adamw, pair("sgd", "lars", 0.5, 0.001)]
+    assert compared_finding(several) == f"lamb and adamw need fewer epochs than lars and sgd at {where}"
     unseen = [pair("lamb", "lars", 0.5, 0.08)]
     assert compared_finding(unseen) == "No difference in epochs is found between lamb and lars"
     few = [pair("lamb", "lars", 0.5, 1.0, ((1, 1),))]
@@ -173,3 +176,15 @@ def test_what_a_borrowed_rate_costs_is_told_at_each_batch(tmp_path: Path) -> Non
     said = [words for words in findings(rows_of(place, study), compared) if "from 8" in words]
     chance = "too few seeds to see whether that is chance"
     assert f"sgd from 8 takes 1.00 times the epochs of sgd at batch 32; {chance}." in said
+
+
+def test_many_comparisons_with_too_few_seeds_share_a_sentence() -> None:
+    few = [pair("sgd", other, 0.9, 1.0, ((3, 3),)) for other in ("a", "b", "c", "d", "e")]
+    decided = pair("lamb", "lars", 0.5, 0.01)
+    assert len(verdicts([decided, *few[:4]])) == 5
+    said = verdicts([few[0], decided, *few[1:]])
+    assert said[0].startswith("lamb needs fewer epochs than lars")
+    assert said[1:] == [
+        "5 comparisons, such as sgd with a at 3 batches, 8 to 128, have too few seeds to see any difference; the table "
+        "has their ratios."
+    ]

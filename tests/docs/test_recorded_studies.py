@@ -47,7 +47,7 @@ def test_a_recorded_page_has_the_words_of_today(study: str, copied: Path, monkey
     )
 
 
-@pytest.mark.parametrize("name", ["cosmoflow"])
+@pytest.mark.parametrize("name", ["cosmoflow", "deepcam"])
 def test_a_pilot_chose_the_target_of_the_study(name: str) -> None:
     """At the smallest batch the fastest optimizer needs three epochs or more, and the page has the pilot's epochs."""
     application = find_application(name)

@@ -54,7 +54,7 @@ def gains(shown: Sequence[OptionResult], results: Results, metric: str) -> Figur
         qualities = result.values("quality")
         right.plot(qualities, [y] * len(qualities), "o", color=color, markersize=3.5, alpha=0.7)
     left.axvline(1, color=style.INK, linewidth=0.9)
-    left.set_title(style.log_label("Time of a step over the baseline's"))
+    left.set_title("Time of a step over the baseline's")
     ratio_axis(left)
     plain = results.baseline.values("quality")
     if plain:
@@ -75,6 +75,7 @@ def gains(shown: Sequence[OptionResult], results: Results, metric: str) -> Figur
 def ratio_axis(axes: Axes) -> None:
     """A logarithmic x axis, on which half and twice the time are equally far from 1, with plain numbers."""
     axes.set_xscale("log")
+    axes.set_xlabel(style.log_label("ratio"))
     low, high = axes.get_xlim()
     ticks = FEW_TICKS if high > WIDE * low else MANY_TICKS
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))

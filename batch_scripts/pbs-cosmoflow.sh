@@ -55,11 +55,12 @@ resubmit() {
     cd "$run" || return
     qsub -v "$variables" -W depend=afterany:"$PBS_JOBID" job.sh | tee "$hold.next"
 }
+if [ "$attempt" -lt 10 ]; then last=; else last=--last-attempt; fi
 interrupted() {
     asked=$cancelled
-    "${hpcbench[@]}" jobs --interrupted $asked --hold "$hold" "$run"
+    "${hpcbench[@]}" jobs --interrupted $asked $last --hold "$hold" "$run"
 }
-if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] && interrupted; then
+if [ "$status" -ne 0 ] && interrupted; then
     for pause in 0 5 20 60 120; do
         sleep "$pause"
         [ "$cancelled" = "$asked" ] || interrupted || break  # it may have been cancelled during the pause

@@ -36,7 +36,7 @@ def main() -> int:
         call.add_argument("--out", type=Path, help="folder for the result file")
         call.add_argument("--smoke", action="store_true", help="tiny sizes, also on a processor")
         call.add_argument("--commit", help="commit of the code, if this is not a clone")
-        call.add_argument("--only", default="", help="measurements whose name contains this")
+        call.add_argument("--only", nargs="+", default=[""], help="measurements whose name contains one of these")
     wheels = commands.add_parser("wheels")
     wheels.add_argument("--out", type=Path, default=Path("wheels"))
     wheels.add_argument("--python-version", default="3.12")
@@ -85,7 +85,8 @@ def run_call(options: argparse.Namespace, folder: Path) -> int:
     record = Record((options.out or RESULTS) / f"accelerator_{options.call}.json", head)
     words = [sys.executable, str(Path(__file__).resolve()), "worker", *["--smoke"] * options.smoke]
     runner = Runner(record, lambda _: words, environment, START + options.budget_s)
-    runner.run([one for one in planned(options.call, options.smoke) if options.only in one.name])
+    plan = planned(options.call, options.smoke)
+    runner.run([one for one in plan if any(word in one.name for word in options.only)])
     states = [entry["status"] for entry in record.entries]
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("measured", "skipped", "failed"))
     print(f"{record.path}: {counts}, {time.monotonic() - START:.0f} s", flush=True)

@@ -42,6 +42,8 @@ class Line:
     value: float
     counted: bool = True
     """Whether it is part of the sum; if not, it is the sum, the published number, or what is left."""
+    assumed: bool = False
+    """Whether it counts what the measured code is taken to have done, as nothing public tells it."""
 
 
 def operations_of(application: str, precision: str, batch: int) -> list[Operation]:
@@ -70,8 +72,8 @@ def flop_lines(application: str, tile: Tile = SMALLEST_TILE) -> list[Line]:
         Line(
             "batch norm, activations, pooling, loss", sum(operation.flop for operation in operations) / batch - counted
         ),
-        Line("zeros between strides in gradients of inputs", zeros),
-        Line(f"products in whole tiles of {' x '.join(map(str, tile))}", tiles),
+        Line("zeros between strides in gradients of inputs", zeros, assumed=True),
+        Line(f"products in whole tiles of {' x '.join(map(str, tile))}", tiles, assumed=True),
     ]
     return closed(lines, PUBLISHED[application]["operations"])
 
@@ -95,7 +97,7 @@ def cosmoflow_lines(mixed: float) -> list[Line]:
         Line("the activation before the pooling, in a tensor of its own, as published", published - mixed),
         Line("positions of the maxima in 8 bytes, which torch keeps for pooling", -indices),
         Line("the input cast to bfloat16", -cast),
-        Line("4 bytes for each number", whole - indices - (published - indices - cast)),
+        Line("4 bytes for each number", whole - indices - (published - indices - cast), assumed=True),
     ]
 
 
@@ -158,10 +160,8 @@ def tables() -> str:
         flops, larger = flop_lines(application), flop_lines(application, COMMON_TILE)[-1].value
         parts += [f"{application}, operations of a sample (GFLOP):", "", *rows(flops, 1e9)]
         if application == "deepcam":
-            parts += [
-                "",
-                f"In tiles of {' x '.join(map(str, COMMON_TILE))} {shown(larger, 1e9, flops[-2].value)} is left.",
-            ]
+            remainder = shown(larger, 1e9, flops[-2].value)
+            parts += ["", f"In tiles of {' x '.join(map(str, COMMON_TILE))} (assumed) {remainder} is left."]
         lines = footprint_lines(application)
         parts += ["", f"{application}, footprint of a sample (GiB):", "", *rows(lines, 1.0), ""]
         least, published = 2 * lines[-3].value, PUBLISHED[application]["least bytes"]
@@ -175,7 +175,7 @@ def rows(lines: list[Line], unit: float) -> list[str]:
     published = lines[-2].value
     table = ["| count | value | of the published |", "|---|---:|---:|"]
     for line in lines:
-        name = line.what if line.counted else f"**{line.what}**"
+        name = f"{line.what}{' (assumed)' if line.assumed else ''}" if line.counted else f"**{line.what}**"
         table.append(f"| {name} | {line.value / unit:,.3f} | {100 * line.value / published:.1f} % |" if unit == 1.0
                      else f"| {name} | {line.value / unit:,.1f} | {100 * line.value / published:.1f} % |")  # fmt: skip
     return table

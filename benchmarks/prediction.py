@@ -4,6 +4,7 @@
 larger sizes of a system from its smallest, and v2.0 from v1.0, beside one-line rules. It prints the table and writes
 ``benchmarks/results/prediction.json``; this is arithmetic and takes seconds. A goal that is not met stays in the table.
 ``--here`` also predicts steps and staging of this machine from a characterisation and a probe, and then measures them.
+Without it, earlier measurements stay in the record, with their own commit, date and machine (``here_measured``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from _common import RESULTS, write_results
 from _here import BASE, staging_here, steps_here
+from _kernel_sum import kernel_sums
 
 from hpcbench.mlperf.published import published_runs
 from hpcbench.prediction.entries import model_entries
@@ -78,13 +80,20 @@ def show(judgement: Judgement) -> None:
 
 def published() -> dict[str, object]:
     """Judge by published results, print the tables, and return what is written to the result file."""
-    judgement = judge(model_entries(published_runs(), shipped_machines()))
+    entries = model_entries(published_runs(), shipped_machines())
+    judgement, sums = judge(entries), kernel_sums(entries)
     show(judgement)
+    headers = ["device time as", "n", "median", "90 %"]
+    cells = [
+        [str(one["form"]), str(one["n"]), *(f"{100 * one[key]:.1f} %" for key in ("median", "tail"))] for one in sums
+    ]
+    print("\nStep, one site left out:\n" + table(headers, cells, right=headers[1:]))
     return {
         "rows": [asdict(row) for row in judgement.rows],
         "held": [held_object(held) for held in judgement.held],
         "pairs": [pair_object(pair) for pair in judgement.pairs],
         "experimental": judgement.experimental,
+        "kernel_sums": sums,
     }
 
 
@@ -123,9 +132,18 @@ def here(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def measured_before(record: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier record has measured, with the command, commit, date and machine of that measurement."""
+    old = record["results"]
+    if "here" not in old:
+        return {}
+    source = {name: record[name] for name in ("command", "commit", "date", "machine")}
+    return {"here": old["here"], "here_measured": old.get("here_measured", source)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--here", action="store_true", help="also measure this machine; it must be idle (10 minutes)")
+    parser.add_argument("--here", action="store_true", help="also measure this machine; it must be idle for minutes")
     parser.add_argument("--only", nargs="+", choices=list(BASE), default=list(BASE), help="applications measured here")
     parser.add_argument("--preset", default="laptop", help="preset of the steps that are measured here")
     parser.add_argument("--repeats", type=int, default=5)
@@ -140,7 +158,7 @@ def main() -> None:
     if options.here:
         results["here"] = here(options)
     elif RECORD.exists():
-        results |= {name: rows for name, rows in json.loads(RECORD.read_text())["results"].items() if name == "here"}
+        results |= measured_before(json.loads(RECORD.read_text()))
     write_results("prediction", results)
 
 

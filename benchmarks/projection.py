@@ -19,7 +19,8 @@ from typing import Any
 from _common import write_results
 
 from hpcbench.mlperf.convergence_check import RUNS
-from hpcbench.mlperf.entries import Entry, score
+from hpcbench.mlperf.entries import score
+from hpcbench.mlperf.entry import Entry
 from hpcbench.mlperf.published import PublishedRun, published_runs
 from hpcbench.mlperf.rulesets import ruleset_of_round
 from hpcbench.prediction.entries import ModelEntry

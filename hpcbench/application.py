@@ -86,7 +86,7 @@ class Application:
 
     def presets(self) -> dict[str, Path]:
         """Preset names with their files, smallest first if they have the usual names or end in numbers."""
-        usual = ["smoke", "laptop", "study", "node", "mlperf"]
+        usual = ["smoke", "laptop", "study", "workstation", "node", "mlperf"]
         paths = {path.stem: path for path in (self.folder() / "configs").glob("*.yaml")}
 
         def place(name: str) -> tuple[int, list[tuple[int, str]]]:

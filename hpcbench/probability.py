@@ -1,21 +1,48 @@
 """Student's t, chi squared and F by ``scipy.special``; ``scipy.stats``, which has them, takes half a second to import.
 
 A quantile is the value below which the distribution has ``chance``; a tail is the chance of more than ``value``.
-The largest of many normal numbers is here as well. Arguments may be arrays, which are broadcast.
+Arguments may be arrays, which are broadcast. The largest of many normal numbers and the scatter of few are here, too.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
+
+EPOCHS_WEIGHT = 4
+"""Degrees of freedom of the scatter of published epochs beside that of own ones.
+
+In simulations 90 % intervals from 2 to 10 values then hold 85 to 97 % of submissions where their true scatter is 0.85
+to 1.3 times the published one.
+"""
+
+
+def pooled_scatter(values: Sequence[float], published: float, weight: float) -> tuple[float, float]:
+    """Standard deviation of few values and its degrees of freedom, pooled with a ``published`` one.
+
+    That counts as ``weight`` degrees of freedom; beside a single value it stands alone, as if it were exact.
+    """
+    if len(values) < 2:
+        return published, math.inf
+    squares, freedom = float(np.var(values)) * len(values), weight + len(values) - 1
+    return math.sqrt((weight * published**2 + squares) / freedom), freedom
 
 
 def student_quantile(chance: Any, freedom: Any) -> Any:
     """Quantile of Student's t."""
     return special.stdtrit(freedom, chance)
+
+
+def student_draws(random: np.random.Generator, freedom: float, count: int) -> NDArray[np.float64]:
+    """Draws of Student's t; with infinite freedom, of the standard normal."""
+    drawn = random.standard_normal(count) if math.isinf(freedom) else random.standard_t(freedom, count)
+    return np.asarray(drawn)
 
 
 def student_tail(value: Any, freedom: Any) -> Any:
@@ -79,3 +106,27 @@ def _noncentral_f_sum(value: float, above: float, below: float, noncentrality: f
 def expected_largest(count: Any) -> Any:
     """The expected largest of ``count`` standard normal numbers: 0 for one (Blom, 1958; within 0.04)."""
     return special.ndtri((np.asarray(count, float) - 0.375) / (np.asarray(count, float) + 0.25))
+
+
+@cache
+def largest_draws(random: np.random.Generator, number: int, count: int) -> NDArray[np.float64]:
+    """``count`` draws of the largest of ``number`` standard normal values."""
+    return np.asarray(-special.ndtri(-np.expm1(np.log(1 - random.random(count)) / number)))
+
+
+def olympic_error(count: int) -> float:
+    """Standard error of the olympic mean of ``count`` normal values, three or more, over the deviation of one.
+
+    The covariances of an order statistic of normal values with all of them add up to 1, so that the variance of the sum
+    without the extremes is count - 4 + 4 Var(highest) - Var(range). Both follow from their distribution functions.
+    """
+    x = np.linspace(-9, 9, 721)
+    below, width = special.ndtr(x), x[1] - x[0]
+    density = count * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) * below ** (count - 1)
+    highest = float((density * x**2).sum() * width) - float((density * x).sum() * width) ** 2
+    within = 1 - below**count - (1 - below) ** count
+    spread = float(within.sum() * width)
+    low, high = below[:, None], below[None, :]
+    beyond = np.where(low < high, 1 - high**count - (1 - low) ** count + (high - low) ** count, 0.0)
+    squares = (2 * float(beyond.sum()) + float(within.sum())) * width**2
+    return math.sqrt(count - 4 + 4 * highest - (squares - spread**2)) / (count - 2)

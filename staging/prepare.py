@@ -37,7 +37,7 @@ from staging.source.listing import Listing, Names
 from staging.source.sources import Source
 from staging.storage.destination import expand
 from staging.storage.space import available_memory, block_bytes, bytes_in_blocks, check_space
-from staging.units import human
+from staging.units import counted, human
 from staging.verification import damaged
 
 LARGEST_PIECE = 1 << 30
@@ -179,8 +179,8 @@ def check_memory(options: StageOptions, piece_bytes: int, places: Sequence[Place
     need, left = pieces_of(options) * piece_bytes * lanes, available_memory()
     if need > left:
         raise InputError(
-            f"pieces of {human(piece_bytes)} for {lanes} ranks of {options.threads} threads take {human(need)}, and "
-            f"{human(left)} of memory are left; lower --piece-bytes or --threads"
+            f"pieces of {human(piece_bytes)} for {counted(lanes, 'rank')} of {counted(options.threads, 'thread')} take "
+            f"{human(need)}, and {human(left)} of memory are left; lower --piece-bytes or --threads"
         )
 
 

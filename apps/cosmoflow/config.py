@@ -8,6 +8,7 @@ from typing import Literal
 from hpcbench.config.bounds import within
 from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig, SimulateConfig
 from staging.errors import InputError
+from staging.units import counted
 
 PARAMETERS = ("omega_m", "sigma_8", "n_s", "h_0")
 """The four targets, in the order of the published labels."""
@@ -97,14 +98,14 @@ class Config(RunConfig):
             )
         if len(self.simulate.redshifts) != self.data.channels:
             raise InputError(
-                f"simulate.redshifts has {len(self.simulate.redshifts)} entries but data.channels is "
+                f"simulate.redshifts has {counted(len(self.simulate.redshifts), 'value')} but data.channels is "
                 f"{self.data.channels}; give one redshift per channel"
             )
         given = len(self.data.input_mean), len(self.data.input_std)
         if given not in ((0, 0), (self.data.channels, self.data.channels)):
             raise InputError(
-                f"data.input_mean and data.input_std have {given[0]} and {given[1]} entries but data.channels is "
-                f"{self.data.channels}; give one of both per channel, or none"
+                f"data.input_mean and data.input_std have {given[0]} and {counted(given[1], 'value')} but "
+                f"data.channels is {self.data.channels}; give one of both per channel, or none"
             )
         if round(self.simulate.particles_per_cell ** (1 / 3)) ** 3 != self.simulate.particles_per_cell:
             raise InputError(

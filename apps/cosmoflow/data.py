@@ -36,6 +36,7 @@ from staging.errors import DataError, InputError
 from staging.files import list_samples
 from staging.formats.hdf5 import check_whole
 from staging.formats.regular import ROOM
+from staging.units import counted
 
 __all__ = [
     "CosmoFlowDataset", "check_file", "cut_file", "dali_samples", "files_of_split", "inspect_file", "largest_file",
@@ -95,7 +96,9 @@ def counts_files(config: Config, split: str) -> list[Path]:
     key = f"{split}_samples"
     wanted = getattr(config.data, key, None)
     if wanted is not None and wanted > len(files):
-        raise InputError(f"data.{key} ({wanted}) is more than the {len(files)} samples in {folder}; lower it")
+        raise InputError(
+            f"data.{key} ({wanted}) is more than the {counted(len(files), 'sample')} in {folder}; lower it"
+        )
     return files[:wanted]
 
 

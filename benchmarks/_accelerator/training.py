@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from _accelerator.answers import Say, SkipMeasurementError
 from _accelerator.problems import Batch, Problem, problem
-from _accelerator.roofs import ByteCounter, current_device, spread, synchronizer, timed
+from _accelerator.roofs import ByteCounter, current_device, spread, timed
 from hpcbench.characterisation.kernel_times import kernel_times
 from hpcbench.config.schema import OptimConfig
 from hpcbench.data.device_prefetch import DevicePrefetcher
@@ -124,7 +124,7 @@ def step(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
     result |= shares(made, trainer.model, settings, statistics.median(seconds), moved)
     if settings["profile"]:
         say(result)  # reported first, since the profile is not worth losing it
-        result |= kernel_times(once, synchronizer(device))
+        result |= kernel_times(once, device)
     return result
 
 

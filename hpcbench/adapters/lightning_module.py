@@ -210,7 +210,7 @@ def check_passes(config: RunConfig) -> None:
         if is_set:
             raise InputError(
                 f"{setting} needs passes of ranks that are out of samples, which the steps of a LightningModule cannot "
-                f"make; set it {change}"
+                f"make; set it {change}, or wrap its network with --dataset and --loss, as a plain module"
             )
 
 

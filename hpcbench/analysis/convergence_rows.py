@@ -113,7 +113,7 @@ def convergence_rows(entries: Sequence[EntryRuns]) -> list[ConvergenceRow]:
 
 def convergence_row(entry: EntryRuns) -> ConvergenceRow | None:
     """Epochs of an entry; runs of one trajectory count once."""
-    good = [run for run in entry.runs if run.status == "success" and run.epochs]
+    good = [run for run in entry.runs if run.converged and run.epochs]
     if not good:
         return None
     told = distinct(good)

@@ -137,7 +137,7 @@ def entry_of(records: Sequence[RunRecord]) -> EntryRuns:
     made = EntryRuns(name_of(first), tuple(runs), notes=tuple(notes))
     if unlike := differences(runs):
         return replace(made, why_not=f"its runs differ in {unlike}; give runs of one setup")
-    good = [run for run in runs if run.status == "success" and run.epochs and seconds_of(run) is not None]
+    good = [run for run in runs if run.converged and run.epochs and seconds_of(run) is not None]
     lost = len(runs) - len(good)
     if not good:
         why = next((run.reason for run in runs if run.reason), None) or "no run reached its target with epochs logged"

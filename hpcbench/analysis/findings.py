@@ -65,14 +65,16 @@ def staging_sentences(rows: Sequence[StagingRow], labels: Labels) -> list[str]:
 def variation_sentences(rows: Sequence[VariationRow]) -> list[str]:
     """Medians over entries, counting those of the same runs once."""
     rows = [row for row in rows if not row.same_as]
-    time, epochs, epoch_s = (middle(rows, name) for name in ("time_sd", "epochs_sd", "epoch_s_sd"))
-    share = middle(rows, "explained")
+    time, epochs, epoch_s, share = (middle(rows, name) for name in ("time_sd", "epochs_sd", "epoch_s_sd", "explained"))
     if time is None or epochs is None or epoch_s is None or share is None:
         return []
+    vary = sum(row.epochs_sd is not None for row in rows)
+    told = sum(row.explained is not None for row in rows)
     return [
-        f"Between the runs of an entry ln(time) has a standard deviation of {time:.3f}, ln(epochs) of {epochs:.3f} and "
-        f"ln(seconds per epoch) of {epoch_s:.3f} (medians over {len(rows)} entries); epochs explain "
-        f"{units.whole_percent(share)} of the variance of the time in the median entry whose epochs vary."
+        f"Between the runs of an entry ln(time) has a standard deviation of {time:.3f} and ln(seconds per epoch) of "
+        f"{epoch_s:.3f} (medians over {units.counted(len(rows), 'entry', 'entries')}), ln(epochs) of {epochs:.3f} "
+        f"(over {vary}); epochs explain {units.whole_percent(share)} of the variance of the time in the median of the "
+        f"{told} whose epochs vary."
     ]
 
 

@@ -11,6 +11,7 @@ from itertools import permutations
 from hpcbench.analysis.comparable import comparison_words, why_not_comparable
 from hpcbench.analysis.decomposition import TERMS, Decomposition, decompose, decompose_factors, factors
 from hpcbench.analysis.entry_runs import EntryRuns
+from hpcbench.analysis.published_sets import same_samples
 from hpcbench.analysis.sheets import column, text
 from hpcbench.results import units
 from hpcbench.results.not_verified import NOT_VERIFIED
@@ -39,15 +40,25 @@ class Ranking:
 
 
 def rank(application: str, mode: str, entries: Sequence[EntryRuns], base: EntryRuns | None = None) -> Ranking | None:
-    """The ranking against ``base``, else against the best; ``None`` where no entry has a score."""
+    """The ranking against ``base``, else against the best on the usual set; ``None`` where no entry has a score."""
     scored = sorted((entry for entry in entries if entry.score_s is not None), key=lambda entry: entry.score_s or 0.0)
     if not scored:
         return None
-    base = base or scored[0]
+    base = base or best_on_the_usual_set(scored)
     against = tuple(decompose(entry, base) for entry in scored if entry is not base)
     return Ranking(
         application, mode, tuple(scored), tuple(entry for entry in entries if entry.score_s is None), base, against
     )
+
+
+def best_on_the_usual_set(scored: Sequence[EntryRuns]) -> EntryRuns:
+    """The first entry of those with the number of training samples that most have.
+
+    A run of seconds on a small set, beside published entries, is not what these are to be measured against.
+    """
+    samples = [entry.first.train_samples for entry in scored]
+    alike = [sum(same_samples(one, other) for other in samples) for one in samples]
+    return scored[alike.index(max(alike))]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from hpcbench.analysis.entry_runs import EntryRuns, distinct
 from hpcbench.analysis.run_seconds import seconds_of
 from hpcbench.analysis.sheets import column, text
 from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.probability import olympic_error
 from hpcbench.results import units
 from hpcbench.results.not_verified import NOT_VERIFIED
 
@@ -39,10 +40,13 @@ class VariationRow:
     )
     explained: float | None = column(
         "by epochs",
-        "square of the correlation of ln(time) and ln(epochs); absent where epochs do not vary",
+        "square of the correlation of ln(time) and ln(epochs), adjusted for the number of runs and 0 where that is "
+        "negative; absent where epochs do not vary",
         units.percent,
     )
-    score_sd: float = column("of a score", "time_sd over the root of the runs: the noise of a mean", units.percent)
+    score_sd: float = column(
+        "of a score", "standard error of an olympic mean of as many normal values with time_sd", units.percent
+    )
     same_as: str = column("same runs as", "an entry that was made of the same runs", text)
     verified: str = column("verified", "of own ones: not verified", text, page=False)
 
@@ -54,7 +58,7 @@ def variation_rows(entries: Sequence[EntryRuns], same: Mapping[tuple[str, str], 
 
 def variation_row(entry: EntryRuns, same: EntryRuns | None = None) -> VariationRow | None:
     """The spread of an entry; ``None`` for fewer than three runs. With fewer distinct trajectories, seconds alone."""
-    good = [run for run in entry.runs if run.status == "success" and run.epochs and seconds_of(run) is not None]
+    good = [run for run in entry.runs if run.converged and run.epochs and seconds_of(run) is not None]
     if len(good) < FEWEST:
         return None
     told = distinct(good)
@@ -66,7 +70,7 @@ def variation_row(entry: EntryRuns, same: EntryRuns | None = None) -> VariationR
     return VariationRow(
         application=entry.first.application or "-", entry=entry.name, runs=len(good), trajectories=len(told),
         time_sd=spread, epochs_sd=stdev(epochs) if enough else None, epoch_s_sd=stdev([epoch_log(run) for run in good]),
-        explained=explained(times, epochs) if enough else None, score_sd=spread / math.sqrt(len(known)),
+        explained=explained(times, epochs) if enough else None, score_sd=spread * olympic_error(len(known)),
         same_as="" if same is None else same.name, verified=NOT_VERIFIED if entry.is_own else "",
     )  # fmt: skip
 
@@ -78,10 +82,13 @@ def epoch_log(run: RunRecord) -> float:
 
 
 def explained(times: Sequence[float], epochs: Sequence[float]) -> float | None:
-    """The share of the variance of times that a line in epochs explains; ``None`` where either does not vary."""
+    """The share of the variance of times that a line in epochs explains: the adjusted square of the correlation, to
+    which chance adds nothing in few runs, or 0 if that is negative. ``None`` where either does not vary.
+    """
     if min(stdev(times), stdev(epochs)) < 1e-10:
         return None
-    return correlation(times, epochs) ** 2
+    unexplained = (1 - correlation(times, epochs) ** 2) * (len(times) - 1) / (len(times) - 2)
+    return max(0.0, 1 - unexplained)
 
 
 def middle(rows: Sequence[VariationRow], name: str) -> float | None:

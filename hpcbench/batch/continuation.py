@@ -19,6 +19,8 @@ from hpcbench.results.summary import Summary
 
 STOPPING = ("SIGUSR1", "SIGTERM")
 """Signals with which schedulers stop a run; people send the others."""
+ENDS = ("target", "epochs", "steps")
+"""Causes of a run that came to its end; only its scores, baselines and page may follow."""
 CONTINUED = {"preempted": "was preempted", "rank_lost": "lost a rank", "hang": "hung"}
 NO_PROGRESS = "was killed before this attempt wrote a checkpoint; give it more time (--time), or see its log"
 
@@ -38,8 +40,8 @@ def interruption(path: Path, *, cancelled: bool = False) -> tuple[bool, str]:
     cause = last_cause(path)
     if cause is not None and has_come_to_its_end(path):
         return False, "has ended"
-    if cause is not None and not is_of_attempt(path / FILE, path):
-        cause = None  # it is an earlier attempt's: this one was killed
+    if cause in ENDS or (cause is not None and not is_of_attempt(path / FILE, path)):
+        cause = None  # this attempt was killed: while it wrote the page, or before it wrote a cause of its own
     return run_interruption(path, path, cause, cancelled=cancelled)
 
 

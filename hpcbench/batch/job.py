@@ -15,6 +15,7 @@ from hpcbench.batch.shell_quoting import check_name, check_text, check_variables
 from hpcbench.batch.site import Site
 from staging.cores import cores_allowed
 from staging.errors import InputError
+from staging.units import counted
 
 
 @dataclass(frozen=True)
@@ -161,16 +162,16 @@ def gpus_per_rank(site: Site, request: JobRequest, ranks: int) -> int:
     if request.gpus_per_rank is None:
         if gpus and ranks > gpus:
             raise InputError(
-                f"--ranks-per-node ({ranks}) is more than the {gpus} GPUs of a node of {site.name}; lower it, or give "
-                "--gpus-per-rank 0 to train on its processors"
+                f"--ranks-per-node ({ranks}) is more than the {counted(gpus, 'GPU')} of a node of {site.name}; lower "
+                "it, or give --gpus-per-rank 0 to train on its processors"
             )
         return 1 if gpus else 0
     asked = at_least("--gpus-per-rank", request.gpus_per_rank, 0)
     known = site.node.cores is not None
     if asked * ranks > gpus and (known or gpus):
         raise InputError(
-            f"--gpus-per-rank ({asked}) for {ranks} ranks is more than the {gpus} GPUs of a node of {site.name}; "
-            "lower it or --ranks-per-node"
+            f"--gpus-per-rank ({asked}) for {counted(ranks, 'rank')} is more than the {counted(gpus, 'GPU')} of a node "
+            f"of {site.name}; lower it or --ranks-per-node"
         )
     return asked
 
@@ -183,14 +184,15 @@ def cores_per_rank(site: Site, request: JobRequest, ranks: int) -> int:
             raise InputError(f"site {site.name} does not know the cores of its nodes; give --cores-per-rank")
         if ranks > cores:
             raise InputError(
-                f"--ranks-per-node ({ranks}) is more than the {cores} cores of a node of {site.name}; lower it"
+                f"--ranks-per-node ({ranks}) is more than the {counted(cores, 'core')} of a node of {site.name}; lower "
+                "it"
             )
         return cores // ranks
     asked = at_least("--cores-per-rank", request.cores_per_rank, 1)
     if cores is not None and asked * ranks > cores:
         raise InputError(
-            f"--cores-per-rank ({asked}) for {ranks} ranks is more than the {cores} cores of a node of {site.name}; "
-            "lower it or --ranks-per-node"
+            f"--cores-per-rank ({asked}) for {counted(ranks, 'rank')} is more than the {counted(cores, 'core')} of a "
+            f"node of {site.name}; lower it or --ranks-per-node"
         )
     return asked
 

@@ -126,6 +126,8 @@ class Machine:
     """The same in float32, without TF32."""
     accelerator_link_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
     """Slowest link between two linked accelerators of a node, in each direction; 10^9 bytes/s."""
+    host_link_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
+    """From the memory of a node to each of its accelerators; 10^9 bytes/s."""
     network: str | None = None
     """Its kind, and the number of ports of a node."""
     network_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))

@@ -83,11 +83,8 @@ def size_lines(content: Content, results: Sequence[SizeResult]) -> list[str]:
     """For each size a sentence with its figure and the runs it lacks, and why runs do not count."""
     lines = []
     for result in results:
-        metric = result.scenario.metric
         at = f"{result.category.name}, {counted(result.nodes, 'node')}"
-        value = "no figure yet" if result.value is None else (
-            f"{significant(result.value, 4)} {UNITS[metric.what]} ({metric.statistic} of {result.valid})"
-        )  # fmt: skip
+        value = figure_words(result)
         left = f"; {counted(result.missing, 'run')} missing" if result.missing else ""
         mark = "rehearsal: " if content.rehearsal else ""
         lines.append(f"{mark}{at}: {value}{left}")
@@ -96,6 +93,17 @@ def size_lines(content: Content, results: Sequence[SizeResult]) -> list[str]:
         lines += [f"{at}, {run.name} does not count: {'; '.join(run.faults)}" for run in result.runs if run.faults]
         lines += [f"{at}, {reason}" for reason in result.failed]
     return lines
+
+
+def figure_words(result: SizeResult) -> str:
+    """The figure of a size with its unit and over how many runs it is, or why there is none."""
+    metric = result.scenario.metric
+    if result.value is None:
+        return "no figure yet"
+    if result.unreached:
+        return f"no figure, {result.lost_words}"
+    runs = f"{metric.statistic} of {result.valid + result.lost}" + (f", {result.lost_words}" if result.lost else "")
+    return f"{significant(result.value, 4)} {UNITS[metric.what]} ({runs})"
 
 
 def notes(content: Content) -> list[str]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 from hpcbench.campaign.categories import refusals, shown
 from hpcbench.campaign.entry import Entry, base_config, rehearsed
 from hpcbench.campaign.folder import CampaignFolder, Definition
+from hpcbench.campaign.judged_runs import CampaignRun, judged, target_fault
 from hpcbench.campaign.rules import Category, Metric, Scenario
+from hpcbench.campaign.statistic import over_runs
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.installation import installation_words, is_record
-from hpcbench.mlperf.convergence_check import ConvergenceTest, check_convergence, has_points, olympic
+from hpcbench.mlperf.convergence_check import ConvergenceTest, check_convergence, has_points
 from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.own_runs import read_own_run
 from hpcbench.mlperf.run_record import RunRecord
@@ -26,7 +26,7 @@ from hpcbench.mlperf.step_lines import is_of_the_run
 from hpcbench.results.mllog_reader import read_events
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
-from hpcbench.results.units import counted_epochs, score
+from hpcbench.results.units import counted, counted_epochs
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.run_matrix import PlannedRun, groups, run_nodes
 from hpcbench.study.scaling.study import read_study
@@ -38,30 +38,6 @@ MINUTE_S = 60.0
 
 
 @dataclass(frozen=True)
-class CampaignRun:
-    """One run that has ended."""
-
-    name: str
-    nodes: int
-    """Nodes of the run; for an instance, its own."""
-    number: int
-    """Replicate, or instance, from 1."""
-    accelerators: int
-    record: RunRecord
-    summary: Summary
-    config: RunConfig
-    value: float | None
-    """The run's figure by the metric, in its unit; ``None`` if the run has none."""
-    faults: tuple[str, ...] = ()
-    """Why the run does not count; empty if it is valid."""
-
-    @property
-    def valid(self) -> bool:
-        """Whether the run counts."""
-        return not self.faults and self.value is not None
-
-
-@dataclass(frozen=True)
 class SizeResult:
     """All runs of one size of a scenario in a category."""
 
@@ -70,7 +46,9 @@ class SizeResult:
     nodes: int
     runs: tuple[CampaignRun, ...]
     value: float | None
-    """The figure by the metric's statistic over valid runs; ``None`` if there are too few."""
+    """The figure by the metric's statistic; ``None`` if too few runs count, infinite if too many missed the target."""
+    measured: float | None = None
+    """The figure before it is normalised for convergence."""
     missing: int = 0
     """Runs that the rules ask for and that have not ended, or failed."""
     failed: tuple[str, ...] = ()
@@ -88,6 +66,22 @@ class SizeResult:
     def valid(self) -> int:
         """Runs that count."""
         return sum(run.valid for run in self.runs)
+
+    @property
+    def lost(self) -> int:
+        """Runs that count as infinitely long in the statistic."""
+        return lost_runs(self.scenario, self.runs, len(self.failed))
+
+    @property
+    def unreached(self) -> bool:
+        """Whether so many runs missed the target that the figure is infinite."""
+        return self.value is not None and math.isinf(self.value)
+
+    @property
+    def lost_words(self) -> str:
+        """How many of the runs in the statistic count as infinitely long, and why."""
+        why = "not valid" if self.scenario.metric.statistic == "olympic" else "did not reach the target"
+        return f"{self.lost} of {counted(self.valid + self.lost, 'run')} {why}"
 
 
 def read_results(folder: CampaignFolder, definition: Definition) -> list[SizeResult]:
@@ -123,11 +117,13 @@ def read_scenario(entry: Entry, study: Scaling, path: Path) -> list[SizeResult]:
         )  # fmt: skip
         runs = judged(entry, runs)
         test = convergence_of(entry, runs, len(failed))
-        value = figure(entry.scenario, runs, len(failed))
-        if test is not None and value is not None:
-            value = value * test.factor if test.passed else None
+        value = measured = figure(entry.scenario, runs, len(failed))
+        if test is not None and measured is not None:
+            value = measured * test.factor if test.passed else None
         missing = len(planned) - len(runs)
-        results.append(SizeResult(entry.category, entry.scenario, nodes, tuple(runs), value, missing, failed, test))
+        results.append(
+            SizeResult(entry.category, entry.scenario, nodes, tuple(runs), value, measured, missing, failed, test)
+        )
     return results
 
 
@@ -192,7 +188,7 @@ def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder
     if (summary.simulated_ranks or summary.simulated_nodes) and not entry.rehearsal:
         faults.append("ranks or nodes were simulated: times are not theirs")
     if "target" in scenario.validity and summary.status != "success":
-        faults.append(f"{summary.metric} {score(summary.best)} does not reach {score(summary.target)}")
+        faults.append(target_fault(summary))
     if "epochs" in scenario.validity:
         needed = scenario.metric.epochs or scenario.stop.epochs
         if summary.epochs < needed:
@@ -249,38 +245,24 @@ def convergence_of(entry: Entry, runs: Sequence[CampaignRun], failed: int = 0) -
     return replace(test, factor=1.0) if throughput else test
 
 
-def judged(entry: Entry, runs: Sequence[CampaignRun]) -> list[CampaignRun]:
-    """The runs, with a fault for each that the others make invalid: its seed is another run's, too.
-
-    Of instances of a throughput with one seed the first valid one counts, as in a submission.
-    """
-    if "seeds" not in entry.scenario.validity:
-        return list(runs)
-    counts = Counter(run.summary.seed for run in runs)
-    first: dict[int, CampaignRun] = {}
-    if entry.scenario.throughput:
-        for run in runs:
-            if run.valid:
-                first.setdefault(run.summary.seed, run)
-    return [
-        replace(run, faults=(*run.faults, f"seed {run.summary.seed} is another run's, too"))
-        if counts[run.summary.seed] > 1 and run is not first.get(run.summary.seed) else run for run in runs
-    ]  # fmt: skip
-
-
 def figure(scenario: Scenario, runs: Sequence[CampaignRun], failed: int = 0) -> float | None:
-    """The figure of a size by the metric's statistic; ``None`` if its runs do not give one."""
-    values = [run.value for run in runs if run.valid and run.value is not None]
-    statistic = scenario.metric.statistic
-    if statistic == "all":
+    """The figure of a size by the metric's statistic; ``None`` if its runs do not give one.
+
+    Of a time to a quality it is infinite if so many runs missed the target, or failed, that the statistic is.
+    """
+    if scenario.metric.statistic == "all":
         return minutes_of_all(scenario, runs)
-    if statistic == "olympic":
-        lost = len(runs) - len(values) + failed
-        enough = len(values) + lost >= max(3, scenario.replicates)
-        return olympic([*values, *[math.inf] * lost]) if lost <= 1 and enough else None
-    if not values:
-        return None
-    return median(values) if statistic == "median" else fmean(values)
+    values = [run.value for run in runs if run.valid and run.value is not None]
+    return over_runs(scenario, values, lost_runs(scenario, runs, failed))
+
+
+def lost_runs(scenario: Scenario, runs: Sequence[CampaignRun], failed: int) -> int:
+    """How many runs count as infinitely long: in an olympic mean all that do not count, as a submission has no others;
+    in a median or a mean of times to a quality, those that missed the target, and those that failed.
+    """
+    if scenario.metric.statistic == "olympic":
+        return sum(not run.valid for run in runs) + failed
+    return sum(run.missed for run in runs) + failed if scenario.metric.what == "minutes_to_quality" else 0
 
 
 def minutes_of_all(scenario: Scenario, runs: Sequence[CampaignRun]) -> float | None:

@@ -117,6 +117,12 @@ def check(campaign: Campaign) -> None:
     for number, promise in enumerate(campaign.acceptance):
         known(f"acceptance[{number}].scenario", promise.scenario, [scenario.name for scenario in campaign.scenarios])
         known(f"acceptance[{number}].category", promise.category, categories)
+        scenario = next(scenario for scenario in campaign.scenarios if scenario.name == promise.scenario)
+        if promise.repeats > scenario.replicates and not scenario.throughput:
+            raise InputError(
+                f"acceptance[{number}].repeats ({promise.repeats}) is more than the replicates of {scenario.name} "
+                f"({scenario.replicates}), so that no verdict could follow; change one of them"
+            )
 
 
 def check_scenario(where: str, scenario: Scenario, categories: Sequence[str]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from statistics import fmean, median
 
-from hpcbench.campaign.figures import CampaignRun, SizeResult, samples_per_s_per_accelerator
+from hpcbench.campaign.figures import SizeResult, samples_per_s_per_accelerator
+from hpcbench.campaign.judged_runs import CampaignRun
 from hpcbench.campaign.rules import Campaign, Column, Reference, Scenario
-from hpcbench.mlperf.convergence_check import olympic
+from hpcbench.campaign.statistic import over_runs
 from hpcbench.results import units
 from hpcbench.results.not_verified import NOT_VERIFIED
 
@@ -111,11 +113,13 @@ def row_of_size(result: SizeResult) -> ResponseRow:
     shared: dict[Column, Cell] = size_cells(result, result.runs[0]) if result.runs else {
         "category": result.category.name, "scenario": scenario.name,
     }  # fmt: skip
-    epochs = [run.summary.epochs_to_target for run in valid if run.summary.epochs_to_target is not None]
-    counted = statistic_of(scenario, epochs) if epochs else None
+    counted = epochs_of_size(result)
+    value, measured = (
+        figure if figure is not None and isfinite(figure) else None for figure in (result.value, result.measured)
+    )
     first = result.runs[0].summary if result.runs else None
-    rate = None if result.value is None or first is None else samples_per_s_per_accelerator(
-        scenario.metric, result.value, result.accelerators, first.global_batch_size, first.train_samples, counted
+    rate = None if value is None or measured is None or first is None else samples_per_s_per_accelerator(
+        scenario.metric, measured, result.accelerators, first.global_batch_size, first.train_samples, counted
     )  # fmt: skip
     minutes = [median(run.record.epochs_s) / 60 for run in valid if run.record.epochs_s]
     qualities = [run.summary.best for run in valid if run.summary.best is not None]
@@ -123,20 +127,24 @@ def row_of_size(result: SizeResult) -> ResponseRow:
         **shared, "nodes": result.nodes, "accelerators": result.accelerators or None,
         "replicate": scenario.metric.statistic, "minutes_per_epoch": median(minutes) if minutes else None,
         "models": len(valid) if scenario.throughput else None,
-        "epochs": fmean(epochs) if epochs else None, "quality": fmean(qualities) if qualities else None,
-        "samples_per_s_per_accelerator": rate, FIGURES[scenario.metric.what]: result.value,
+        "epochs": counted / len(valid) if counted and scenario.throughput else counted,
+        "quality": fmean(qualities) if qualities else None,
+        "samples_per_s_per_accelerator": rate, FIGURES[scenario.metric.what]: value,
         "valid": f"{result.valid}/{len(result.runs) + result.missing}",
     }  # fmt: skip
     return ResponseRow("result", cells)
 
 
-def statistic_of(scenario: Scenario, epochs: Sequence[float]) -> float:
-    """The epochs that belong to the figure of a size, by the same statistic; for instances, their sum."""
-    if scenario.throughput:
-        return sum(epochs)
-    if scenario.metric.statistic == "olympic" and len(epochs) >= 3:
-        return olympic(epochs)
-    return median(epochs) if scenario.metric.statistic == "median" else fmean(epochs)
+def epochs_of_size(result: SizeResult) -> float | None:
+    """Epochs by the statistic of the figure, over the same runs; for instances, their sum. ``None``: not known."""
+    epochs = [run.summary.epochs_to_target for run in result.runs if run.valid]
+    known = [value for value in epochs if value is not None]
+    if not known or len(known) < len(epochs):
+        return None
+    if result.scenario.throughput:
+        return sum(known)
+    value = over_runs(result.scenario, known, result.lost)
+    return value if value is not None and isfinite(value) else None
 
 
 def rows_of_references(scenario: Scenario) -> list[ResponseRow]:

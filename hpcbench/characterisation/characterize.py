@@ -19,15 +19,16 @@ from hpcbench.characterisation.isolated_kernels import time_alone
 from hpcbench.characterisation.message_counts import Links
 from hpcbench.characterisation.message_curves import messages_alone
 from hpcbench.characterisation.model import (
-    COMPUTED_IN,
     PRODUCTS,
     Characterisation,
     Host,
+    Kernel,
     Message,
     Roof,
     total,
 )
-from hpcbench.characterisation.roofs import device_roofs
+from hpcbench.characterisation.roofline import step_roof
+from hpcbench.characterisation.roofs import device_roofs, roof_notes
 from hpcbench.characterisation.steps import Measured, full_step, grows_by_ranks, measure_steps, optimizer_seconds
 from hpcbench.characterisation.storage_roofs import storage_roofs
 from hpcbench.config.resolve import as_tree
@@ -37,6 +38,7 @@ from hpcbench.measure.phases import Phases
 from hpcbench.measure.shared_clock import SharedClock
 from hpcbench.measure.system import accelerator, processor, software
 from hpcbench.parallel.group import Group
+from hpcbench.parallel.mesh import empty_axes
 from hpcbench.parallel.mesh_shape import MeshShape, check_axes, mesh_shape
 from hpcbench.parallel.precision import resolve_precision
 from hpcbench.parallel.staging_world import staging_world
@@ -95,15 +97,20 @@ def counted_here(
     links = links_of(ranks.group)
     counted = ranks.together(lambda: count_step(application, config, shape, links))
     sample = ranks.together(lambda: prepared(application, config))
-    data = ranks.together(lambda: describe_input(application, config, ranks.device, sample, read=wanted.measured))
+    axes = empty_axes(shape, launch.rank)
+    data = ranks.together(
+        lambda: describe_input(application, config, ranks.device, sample, read=wanted.measured, axes=axes)
+    )
+    roofs = measured_roofs(config, ranks, wanted, say)
     characterisation = Characterisation(
         application=application.name, title=application.title, preset=config.preset,
         date=datetime.now(UTC).isoformat(timespec="seconds"), version=__version__,
         host=host_of(ranks), precision=config.train.precision, local_batch=config.train.local_batch_size,
         accumulation=config.train.accumulation, optimizer=config.optim.name, parameters=counted.parameters,
         useful_flop=counted.useful_flop, kernels=counted.kernels, footprint=counted.footprint, input=data,
-        messages=counted.messages, roofs=tuple(measured_roofs(config, ranks, wanted, say)),
-        notes=tuple(notes_of(config, wanted, launch.world_size)), configuration=as_tree(config),
+        messages=counted.messages, roofs=tuple(roofs),
+        notes=(*notes_of(config, wanted, launch.world_size), *(roof_notes(roofs, ranks.device) if roofs else ())),
+        configuration=as_tree(config),
     )  # fmt: skip
     return characterisation, counted, config
 
@@ -113,15 +120,19 @@ def with_times(
     counted: Counted, wanted: Wanted, say: Callable[[str], None],
 ) -> Characterisation:  # fmt: skip
     """Add the times of steps, kernels and messages to what was counted; collective."""
-    roof = characterisation.roof("compute", COMPUTED_IN[config.train.precision])
+    roof = step_roof(characterisation)
     products = total([kernel for kernel in counted.kernels if kernel.kind in PRODUCTS], "flop")
     budget = wanted.seconds * STEPS_SHARE / (1 + ranks.launch.world_size.bit_length())
     steps = measure_steps(application, config, ranks, shape, products, roof.value if roof else None, budget, say)
     say("messages")
     curves, messages = messages_alone(counted.messages, ranks.group, ranks.device, config.parallel.timeout_s)
-    kernels = time_alone(counted.kernels, counted.operations, ranks.device, wanted.seconds * KERNELS_SHARE, say)
+    kernels = time_alone(counted.kernels, counted.operations, ranks.group, wanted.seconds * KERNELS_SHARE, say)
+    kernels = (*kernels[:-1], replace(kernels[-1], alone_s=steps.optimizer_s))
+    notes = [*characterisation.notes, *untimed(kernels)]
+    if not steps.profile:
+        notes.append(f"torch's profiler saw no kernels of {ranks.device.type}: a step's time by kind is not known")
     return replace(
-        characterisation, kernels=(*kernels[:-1], replace(kernels[-1], alone_s=steps.optimizer_s)), steps=steps.steps,
+        characterisation, kernels=kernels, notes=tuple(notes), steps=steps.steps,
         messages=with_exposed(messages, steps), curves=curves, profile=steps.profile, longest=steps.longest,
         footprint=replace(characterisation.footprint, measured_peak=steps.peak_bytes),
     )  # fmt: skip
@@ -229,6 +240,16 @@ def notes_of(config: RunConfig, wanted: Wanted, ranks: int) -> Sequence[str]:
     return notes
 
 
+def untimed(kernels: Sequence[Kernel]) -> list[str]:
+    """How many kernels have no time, in words; empty if each has one."""
+    missing = [kernel for kernel in kernels if kernel.alone_s is None]
+    if not missing:
+        return []
+    names = ", ".join(dict.fromkeys(kernel.operation for kernel in missing))
+    return [f"no time alone of {len(missing)} of {len(kernels)} kernels, for want of memory or of an operation that "
+            f"the device has: {names}"]  # fmt: skip
+
+
 def kernels_alone(
     application: Application, config: RunConfig, ranks: Ranks, seconds: float
 ) -> Characterisation:  # fmt: skip
@@ -239,13 +260,15 @@ def kernels_alone(
     wanted = Wanted(seconds)
     say = progress if ranks.launch.rank == 0 else silent
     characterisation, counted, config = counted_here(application, config, ranks, wanted, say)
-    kernels = time_alone(counted.kernels, counted.operations, ranks.device, seconds, say)
+    kernels = time_alone(counted.kernels, counted.operations, ranks.group, seconds, say)
     say("optimizer")
     update = replace(kernels[-1], alone_s=optimizer_alone(application, config, ranks))
     say("messages")
     curves, messages = messages_alone(counted.messages, ranks.group, ranks.device, config.parallel.timeout_s)
     say("")
-    found = replace(characterisation, kernels=(*kernels[:-1], update), curves=curves, messages=messages)
+    kernels = (*kernels[:-1], update)
+    notes = (*roof_notes(characterisation.roofs, ranks.device), *untimed(kernels))
+    found = replace(characterisation, kernels=kernels, curves=curves, messages=messages, notes=notes)
     return ranks.group.broadcast_object(found)
 
 

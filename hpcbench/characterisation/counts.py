@@ -51,7 +51,7 @@ def count_step(
     model = build(application, config)
     recorder, double = OperationRecorder(), OperationRecorder()
     counted = count_pass(application, config, shape, rank, train.local_batch_size, recorder)
-    count_pass(application, config, shape, rank, 2 * train.local_batch_size, double)
+    doubled = count_pass(application, config, shape, rank, 2 * train.local_batch_size, double)
     pairs = merged(recorder.operations, double.operations, train.accumulation)
     sizes = [parameter.nbytes for parameter in model.parameters()]
     plan = planned(application, config, model, shape, counted)
@@ -60,6 +60,7 @@ def count_step(
     footprint = Footprint(
         parameters=plan.parameters, gradients=plan.gradients, optimizer=plan.optimizer, saved=counted.activations,
         peak=counted.peak, input=counted.input, written=written,
+        saved_fixed=max(0, 2 * counted.activations - doubled.activations),
     )  # fmt: skip
     return Counted(
         (*(kernel for kernel, _ in pairs), update), (*(operation for _, operation in pairs), None), footprint,

@@ -107,7 +107,11 @@ def write_dlio(characterisation: Characterisation, path: Path) -> Path:
 
 
 def dlio_workload(characterisation: Characterisation) -> dict[str, Any]:
-    """The workload, with the keys of DLIO's documented configuration."""
+    """The workload, with the keys that DLIO's reader of configurations takes.
+
+    DLIO reads TFRecords with the loader of TensorFlow only. The size of a record has the name of current versions and
+    that of older ones; each version ignores the other name.
+    """
     data, seconds = characterisation.input, step_s(characterisation)
     if seconds is None or data.stored_bytes is None or data.train_samples is None:
         what = "a measured step" if seconds is None else "the size of the dataset"
@@ -115,19 +119,19 @@ def dlio_workload(characterisation: Characterisation) -> dict[str, Any]:
     form, _, compression = data.form.partition(", ")
     if form not in DLIO_FORMATS:
         raise InputError(f"--dlio: DLIO has no format '{form}' (it has {', '.join(DLIO_FORMATS)})")
-    epoch = {"num_files_eval": data.validation_samples} if data.validation_samples else {}
+    loader, evaluated = "tensorflow" if form == "tfrecord" else "pytorch", data.validation_samples or 0
     return {
         "model": {"name": characterisation.application, "model_size_bytes": characterisation.footprint.parameters},
-        "framework": "pytorch",
-        "workflow": {"generate_data": False, "train": True},
+        "framework": loader,
+        "workflow": {"generate_data": False, "train": True, "evaluation": bool(evaluated)},
         "dataset": {
             "data_folder": f"data/{characterisation.application}", "format": form,
-            "num_files_train": data.train_samples, "num_samples_per_file": 1,
-            "record_length": round(data.stored_bytes), **epoch,
+            "num_files_train": data.train_samples, "num_files_eval": evaluated, "num_samples_per_file": 1,
+            "record_length_bytes": round(data.stored_bytes), "record_length": round(data.stored_bytes),
             **({"compression": compression} if compression else {}),
         },
         "reader": {
-            "data_loader": "pytorch", "batch_size": characterisation.local_batch * characterisation.accumulation,
+            "data_loader": loader, "batch_size": characterisation.local_batch * characterisation.accumulation,
             "file_shuffle": "seed", "sample_shuffle": "seed",
             **({"preprocess_time": data.reading.processor_s} if data.reading is not None else {}),
         },

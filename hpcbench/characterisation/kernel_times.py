@@ -10,6 +10,8 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from hpcbench.characterisation.timing import synchronizer
+
 KINDS = (
     ("communication", r"nccl|all_?reduce|gloo"),
     ("optimizer", r"multi_tensor|fused_?(adam|sgd|lamb)|first_pass|second_pass|_foreach_|_amp_"),
@@ -19,7 +21,8 @@ KINDS = (
                         r"|aten::(clone|contiguous|cat|_to_copy|to|fill_|zero_)$"),
     ("convolution", r"conv|wgrad|dgrad|fprop|implicit_gemm|winograd|im2col|col2im|cudnn"),
     ("matrix product", r"gemm|gemv|nvjet|cutlass|cublas|split_?k|aten::(addmm|mm|bmm|matmul|linear)$"),
-    ("loss and sums", r"reduce|softmax|nll|mse_loss|aten::(sum|mean)$"),
+    ("loss", r"softmax|nll|mse_loss"),
+    ("loss and sums", r"reduce|aten::(sum|mean)$"),
     ("elementwise", r"elementwise|vectorized|triton_|threshold|relu|aten::(mul|add|sub|div|log1p|tanh|where)_?(\.|$)"),
 )  # fmt: skip
 """Kinds and patterns of their kernels' names; the first that matches counts."""
@@ -33,14 +36,21 @@ def kind_of(name: str) -> str:
     return next((kind for kind, pattern in KINDS if re.search(pattern, name)), "other")
 
 
-def kernel_times(step: Callable[[], object], synchronize: Callable[[], None], steps: int = 3) -> dict[str, Any]:
-    """Milliseconds of a step by kind, the ten longest kernels, and the sum of all; on a processor, of operations."""
-    on_device = torch.accelerator.is_available()
-    activities = [ProfilerActivity.CPU]
-    if on_device:
-        activities.append(ProfilerActivity.CUDA)
+def activities_of(device: torch.device) -> list[ProfilerActivity]:
+    """What torch's profiler records where steps are computed on ``device``."""
+    if device.type == "cpu":
+        return [ProfilerActivity.CPU]
+    return [ProfilerActivity.CPU, getattr(ProfilerActivity, device.type.upper(), ProfilerActivity.PrivateUse1)]
+
+
+def kernel_times(step: Callable[[], object], device: torch.device, steps: int = 3) -> dict[str, Any]:
+    """Milliseconds of a step on ``device`` by kind, the ten longest kernels, and the sum of all.
+
+    On a processor, of operations.
+    """
+    on_device, synchronize = device.type != "cpu", synchronizer(device)
     synchronize()
-    with profile(activities=activities) as profiler:
+    with profile(activities=activities_of(device)) as profiler:
         for _ in range(steps):
             step()
         synchronize()

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpcbench.characterisation.model import Characterisation, Roof
+from hpcbench.characterisation.model import SIXTEEN_BIT, Characterisation, Roof
 from hpcbench.characterisation.new_file import write_new
 from hpcbench.characterisation.roofline import node_bytes_per_s
 from hpcbench.measure.system import filesystem
 from hpcbench.results import units
 
 PEAKS = {"peak_32bit_tflop_s": "float32", "peak_tf32_tflop_s": "tf32"}
-SIXTEEN = ("bfloat16", "float16")
 
 
 def write_machine(characterisation: Characterisation, path: Path) -> Path:
@@ -27,6 +26,11 @@ def write_machine(characterisation: Characterisation, path: Path) -> Path:
         "# Measured by hpcbench characterize: rates are what programs reached, not what makers state. Facts that were\n"
         "# not measured are absent.\n"
     )
+    if any(roof.resource in ("read", "write") for roof in characterisation.roofs):
+        note += (
+            "# The path of a storage is where the folder that was probed is mounted on the machine that wrote this.\n"
+            "# Change it if jobs use another.\n"
+        )
     return write_new(path, "--machine-out", lambda temporary: temporary.write_text(note + text, encoding="utf-8"))
 
 
@@ -46,7 +50,7 @@ def machine_facts(characterisation: Characterisation) -> dict[str, Any]:
     else:
         facts |= {"processor": host.model, "cores": per_node * host.threads, "memory_gib": gib(host.memory_bytes)}
     facts["accelerator_memory_gb_s"] = scaled(characterisation.roof("memory"), ranks / 1e9)
-    sixteen = [roof for name in SIXTEEN if (roof := characterisation.roof("compute", name)) is not None]
+    sixteen = [roof for name in SIXTEEN_BIT if (roof := characterisation.roof("compute", name)) is not None]
     facts["peak_16bit_tflop_s"] = scaled(max(sixteen, key=lambda roof: roof.value, default=None), ranks / 1e12)
     facts |= {
         name: scaled(characterisation.roof("compute", precision), ranks / 1e12) for name, precision in PEAKS.items()
@@ -87,12 +91,25 @@ def links(characterisation: Characterisation) -> dict[str, float]:
 
 
 def storage_facts(characterisation: Characterisation, per_node: int) -> list[dict[str, Any]]:
-    """Rates per node of each folder that was probed."""
-    folders: dict[str, dict[str, Any]] = {}
+    """Rates per node of each storage with a folder that was probed; of several folders on one, the best."""
+    storages: dict[str, dict[str, Any]] = {}
     for roof in characterisation.roofs:
         if roof.resource in ("read", "write"):
-            folder = folders.setdefault(roof.name, {"path": roof.name})
-            folder[f"{roof.resource}_gb_s"] = scaled(roof, per_node / 1e9)
+            storage = storages.setdefault(mounted_at(Path(roof.name)), {"path": mounted_at(Path(roof.name))})
+            rate = f"{roof.resource}_gb_s"
+            storage[rate] = max(storage.get(rate, 0.0), scaled(roof, per_node / 1e9) or 0.0)
             if filesystem(Path(roof.name)) in ("tmpfs", "ramfs"):
-                folder["in_memory"] = True
-    return list(folders.values())
+                storage["in_memory"] = True
+    return list(storages.values())
+
+
+def mounted_at(folder: Path) -> str:
+    """Where the storage of a folder is mounted; below the root, its first folder. A user's own names are no facts.
+
+    A folder that is not on this machine, as in a characterisation of another, stays as it is.
+    """
+    if not folder.is_dir():
+        return str(folder)
+    whole = folder.resolve()
+    mount = next(place for place in (whole, *whole.parents) if place.is_mount())
+    return str(mount if mount.parent != mount else Path(*whole.parts[:2]))

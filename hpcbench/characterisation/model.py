@@ -24,12 +24,16 @@ Kind = Literal[
 Direction = Literal["forward", "backward", "optimizer"]
 Link = Literal["none", "within a node", "between nodes"]
 CurveOperation = Literal["all_reduce", "exchange", "lane_exchange"]
+Tier = Literal["memory", "node-local", "shared"]
 Resource = Literal["compute", "memory", "cache", "launch", "read", "write", "network"]
 
 MESSAGE = "message"
 """What stands beside kinds of kernels for messages of every kind, where only one kind is shown."""
 COMPUTED_IN = {"32-true": "float32", "64-true": "float64", "bf16-mixed": "bfloat16", "16-mixed": "float16"}
 """The type in which products are computed, by the precision of a run."""
+SIXTEEN_BIT = ("bfloat16", "float16")
+TENSOR_FLOAT = "tf32"
+"""The roof of products of float32 numbers that NVIDIA GPUs round to TF32."""
 PRODUCTS: tuple[Kind, ...] = ("convolution", "depthwise convolution", "matrix product")
 """Kinds whose operations are multiply-adds: those that published counts of operations include."""
 MOST_COUNT, MOST = 10**18, 1e30
@@ -66,7 +70,7 @@ class Kernel:
     fixed_bytes: float = field(default=0.0, metadata=AMOUNT)
     """The part of ``read_bytes + written_bytes`` that does not: weights, their gradients, the optimizer's state."""
     alone_s: float | None = field(default=None, metadata=AMOUNT)
-    """Seconds of one execution alone, at these shapes, on this machine."""
+    """Seconds of one execution alone, at these shapes, on this machine; median over ranks, which all execute it."""
 
     @property
     def bytes(self) -> float:
@@ -92,13 +96,15 @@ class Footprint:
     optimizer: int = field(metadata=WHOLE)
     """Its state."""
     saved: int = field(metadata=WHOLE)
-    """Activations of the local batch that are saved from the forward pass for the backward pass."""
+    """What is saved from the forward pass for the backward pass: activations, and weights in the run's precision."""
     peak: int = field(metadata=WHOLE)
     """The most that a pass holds at a time besides parameters, gradients and input."""
     input: int = field(metadata=WHOLE)
     """Inputs and targets of the local batch, as model and loss take them."""
     written: int = field(metadata=WHOLE)
     """Everything that the operations of a forward pass write for the local batch, each once."""
+    saved_fixed: int = field(default=0, metadata=WHOLE)
+    """The part of ``saved`` that does not grow with the batch."""
     measured_peak: int | None = field(default=None, metadata=WHOLE)
     """The most that a step took on this machine: of the device, or of the process on a processor."""
 
@@ -110,7 +116,7 @@ class Reading:
     samples: int = field(metadata=COUNT)
     """Number of samples that were read."""
     bytes: float | None = field(metadata=AMOUNT)
-    """Read by system calls."""
+    """Read by system calls of a rank; of ranks that share a sample, each may read its part."""
     calls: float | None = field(metadata=AMOUNT)
     """System calls that read."""
     read_s: float = field(metadata=AMOUNT)
@@ -119,6 +125,8 @@ class Reading:
     """Processor time of both."""
     prepare_s: float = field(metadata=AMOUNT)
     """Time from a batch as stored to what the model takes, on the device."""
+    tier: Tier | None = None
+    """Storage on which the dataset lies."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +145,8 @@ class InputData:
     """Bytes of a sample as the model takes it."""
     reading: Reading | None = None
     """Unset where no dataset was available."""
+    landed_bytes: float | None = field(default=None, metadata=POSITIVE)
+    """Bytes of a sample as staging lands it, where ``staging.transform`` makes another form of it."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +205,8 @@ class Roof:
     unit: Literal["FLOP/s", "B/s", "s"]
     how: str
     """What was measured."""
+    tier: Tier | None = None
+    """Kind of a folder's storage; unset for other roofs, and where the system does not tell."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +327,12 @@ class Characterisation:
     def bytes(self) -> float:
         """The least bytes that the operations of a step move, each on its own."""
         return total(self.kernels, "bytes")
+
+    @property
+    def read_bytes(self) -> float | None:
+        """Bytes that a rank reads of a sample: those that the suite's reader read, else those that are stored."""
+        reading = self.input.reading
+        return self.input.stored_bytes if reading is None or reading.bytes is None else reading.bytes
 
     @property
     def sharing(self) -> int:

@@ -26,7 +26,7 @@ def write_new(path: Path, option: str, write: Callable[[Path], object]) -> Path:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); give another {option}") from error
+        raise InputError(f"{path} cannot be written ({error.strerror}); give another name with {option}") from error
 
 
 def published(part: Path, path: Path) -> Path:

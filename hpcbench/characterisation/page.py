@@ -23,10 +23,15 @@ def as_text(characterisation: Characterisation) -> str:
     """What was characterised, what limits a step, every table, and what is left out; within 100 columns."""
     head = f"{headline(characterisation)}. {host_words(characterisation)} {verdict(characterisation)}"
     blocks = [textwrap.fill(head, WIDTH), *(sheet.as_text() for sheet in sheets(characterisation))]
-    if characterisation.notes:
-        blocks.append("\n".join(textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ")
-                                for note in characterisation.notes))  # fmt: skip
-    return "\n\n".join(blocks)
+    return "\n\n".join([*blocks, *notes_text(characterisation)])
+
+
+def notes_text(characterisation: Characterisation) -> list[str]:
+    """What is left out, as a block of lines; none where nothing is."""
+    lines = [
+        textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in characterisation.notes
+    ]  # fmt: skip
+    return ["\n".join(lines)] if lines else []
 
 
 def kernels_text(characterisation: Characterisation, kind: str | None, most: int) -> str:
@@ -39,7 +44,8 @@ def kernels_text(characterisation: Characterisation, kind: str | None, most: int
         roof_sheet(characterisation),
     ]
     blocks = [textwrap.fill(f"{headline(characterisation)}. {host_words(characterisation)}", WIDTH)]
-    return "\n\n".join([*blocks, *(sheet.as_text() for sheet in shown if sheet.lines)])
+    blocks += [sheet.as_text() for sheet in shown if sheet.lines]
+    return "\n\n".join([*blocks, *notes_text(characterisation)])
 
 
 def write_characterisation_page(characterisation: Characterisation, path: Path, command: str = "") -> Path:
@@ -79,7 +85,7 @@ def verdict(characterisation: Characterisation) -> str:
     most, seconds = longest(characterisation), step_s(characterisation)
     if most is None:
         return "Nothing was measured: the counts are those of any machine."
-    words = f"Of all parts, {most.part} ({most.roof}) needs most time, {units.duration(most.bound_s)} a step at least"
+    words = f"Of all parts, {most.words} needs most time, {units.duration(most.bound_s)} a step at least"
     if seconds is None:
         return f"{words}."
     return f"{words}; the step took {units.duration(seconds)}, {units.significant(seconds / most.bound_s)} times that."

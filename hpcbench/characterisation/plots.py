@@ -41,7 +41,8 @@ def roofline(characterisation: Characterisation) -> Figure | None:
     high = max([compute.rate / bound.rate for bound in lines] + [flop / bound.work for bound in lines]) * 10
     rows = [kernel for kernel in characterisation.kernels if products_alone(kernel)]
     bottom = min([attained, *(kernel.flop / (kernel.alone_s or 1) for kernel in rows)]) / 4
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, compute.rate * 3))
+    top = max(roof.value for roof in characterisation.roofs if roof.resource == "compute")
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top * 3))
     draw_roofs(axes, characterisation, compute, lines, (low, high))
     for kernel in rows:
         axes.scatter(kernel.flop / kernel.bytes, kernel.flop / (kernel.alone_s or 1), s=area(kernel, seconds),
@@ -69,7 +70,7 @@ def finding(characterisation: Characterisation) -> str:
     if most is None:
         return ""
     took = "" if seconds is None else f"; the step took {units.duration(seconds)}"
-    return f"{most.part} ({most.roof}) needs the most time, at least {units.duration(most.bound_s)}{took}"
+    return f"{most.words} needs the most time, at least {units.duration(most.bound_s)}{took}"
 
 
 def products_alone(kernel: Kernel) -> bool:

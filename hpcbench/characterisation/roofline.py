@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcbench.characterisation.model import COMPUTED_IN, PRODUCTS, Characterisation, Curve, Kernel, Message, total
+from hpcbench.characterisation.model import (
+    COMPUTED_IN,
+    PRODUCTS,
+    SIXTEEN_BIT,
+    TENSOR_FLOAT,
+    Characterisation,
+    Curve,
+    Kernel,
+    Kind,
+    Message,
+    Roof,
+    total,
+)
 
 Part = Literal["compute", "memory", "input", "network"]
 RING_PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
@@ -27,6 +39,13 @@ class Bound:
     """The least time in seconds: work over roof, plus the latency of messages."""
     attained: float | None
     """Work over the measured step; unset where no step was measured."""
+    assumed: bool = False
+    """Whether the roof is taken from another operation's: a gather or a scatter from a sum."""
+
+    @property
+    def words(self) -> str:
+        """The part with its roof, where these have names of their own: ``compute (float32)``, ``memory``."""
+        return self.part if self.roof == self.part else f"{self.part} ({self.roof})"
 
     @property
     def utilisation(self) -> float | None:
@@ -49,28 +68,51 @@ def bounds(characterisation: Characterisation) -> list[Bound]:
     seconds = step_s(characterisation)
     parts: list[Bound] = []
 
-    def add(part: Part, roof: str, work: float, rate: float, latency_s: float = 0.0) -> None:
+    def add(part: Part, roof: str, work: float, rate: float, latency_s: float = 0.0, assumed: bool = False) -> None:
         attained = None if seconds is None else work / seconds
-        parts.append(Bound(part, roof, work, rate, work / rate + latency_s, attained))
+        parts.append(Bound(part, roof, work, rate, work / rate + latency_s, attained, assumed))
 
-    compute = characterisation.roof("compute", COMPUTED_IN.get(characterisation.precision, "float32"))
+    compute = step_roof(characterisation)
     if compute is not None:
         add("compute", compute.name, product_flop(characterisation), compute.value)
     memory = characterisation.roof("memory")
     if memory is not None:
         add("memory", "memory", characterisation.bytes, memory.value)
-    stored, passes = characterisation.input.stored_bytes, characterisation.local_batch * characterisation.accumulation
+    read, passes = characterisation.read_bytes, characterisation.local_batch * characterisation.accumulation
     for roof in characterisation.roofs:
-        if roof.resource == "read" and stored is not None:
-            add("input", roof.name, stored * passes, roof.value)
+        if roof.resource == "read" and read is not None:
+            add("input", roof.name, read * passes, roof.value)
     kinds = [message.kind for message in characterisation.messages]
     for message in characterisation.messages:
-        curve = curve_of(characterisation, message)
-        if curve is not None:
+        link = message_roof(message, characterisation)
+        if link is not None:
             words = [message.kind, message.operation.replace("_", "-")][: 1 + (kinds.count(message.kind) > 1)]
-            rate = curve.bytes_per_s * (2 if message.operation in ("all_gather", "reduce_scatter") else 1)
-            add("network", f"{' '.join(words)}, {curve.link}", message.bytes, rate, message.count * curve.latency_s)
+            latency_s, rate = link
+            name, half = f"{' '.join(words)}, {message.link}", not is_measured(message, characterisation)
+            add("network", name, message.bytes, rate, message.count * latency_s, assumed=half)
     return parts
+
+
+def step_roof(characterisation: Characterisation) -> Roof | None:
+    """The roof of the products of a step, most of which are convolutions; ``None`` where it was not measured."""
+    return product_roof(characterisation, "convolution", COMPUTED_IN.get(characterisation.precision, "float32"))
+
+
+def product_roof(characterisation: Characterisation, kind: Kind, precision: str) -> Roof | None:
+    """The roof of a kind of products in ``precision``; ``None`` where it was not measured.
+
+    A device that has TF32 uses it for convolutions in float32, and for other products if ``train.tf32`` is true;
+    for neither if that is false. One that multiplies a 16-bit type more slowly than float32 has no instructions for it:
+    its libraries convert to float32, so that is the roof.
+    """
+    train = characterisation.configuration.get("train")
+    allowed = train.get("tf32") if isinstance(train, dict) else None
+    rounded = kind != "matrix product" if allowed is None else bool(allowed)
+    in_tf32 = characterisation.roof("compute", TENSOR_FLOAT) if precision == "float32" and rounded else None
+    own, single = (characterisation.roof("compute", name) for name in (precision, "float32"))
+    if precision in SIXTEEN_BIT and own is not None and single is not None and single.value > own.value:
+        return single
+    return in_tf32 or own
 
 
 def curve_of(characterisation: Characterisation, message: Message) -> Curve | None:
@@ -90,10 +132,11 @@ def bound_of(kernel: Kernel, characterisation: Characterisation) -> float | None
         return None
     launch = characterisation.roof("launch")
     seconds = max(kernel.bytes / memory.value, launch.value if launch else 0.0)
-    compute = characterisation.roof("compute", kernel.precision) or characterisation.roof("compute", "float32")
-    if kernel.kind in PRODUCTS and compute is not None:
-        seconds = max(seconds, kernel.flop / compute.value)
-    return seconds
+    if kernel.kind not in PRODUCTS:
+        return seconds
+    compute = product_roof(characterisation, kernel.kind, kernel.precision)
+    compute = compute or product_roof(characterisation, kernel.kind, "float32")
+    return seconds if compute is None else max(seconds, kernel.flop / compute.value)
 
 
 def limited_by(kernel: Kernel, characterisation: Characterisation) -> Literal["compute", "memory", "launch"]:
@@ -117,16 +160,30 @@ def lost_s(kernel: Kernel, characterisation: Characterisation) -> float | None:
 
 
 def message_bound_s(message: Message, characterisation: Characterisation) -> float | None:
-    """The least seconds of one message of its mean size: bytes over the link's rate, and the link's latency once.
+    """The least seconds of one message of its mean size: the link's latency once, and bytes over its rate.
 
-    Rate and latency are the best of what the curves over that link show. ``None`` where there is none.
+    ``None`` where no curve over that link was measured.
+    """
+    roof = message_roof(message, characterisation)
+    return None if roof is None else roof[0] + message.bytes / message.count / roof[1]
+
+
+def message_roof(message: Message, characterisation: Characterisation) -> tuple[float, float] | None:
+    """Latency of a message's link in seconds, and the rate at which it can carry bytes of the message.
+
+    Both are the best of what the curves over that link show. ``None`` where there is none.
     """
     same = [curve for curve in characterisation.curves if curve.link == message.link]
     if not same:
         return None
     rate = max(link_bytes(curve.operation, curve.ranks) * curve.bytes_per_s for curve in same)
-    carried = link_bytes(message.operation, max(curve.ranks for curve in same)) * message.bytes / message.count
-    return min(curve.latency_s for curve in same) + carried / rate
+    carried = link_bytes(message.operation, max(curve.ranks for curve in same))
+    return min(curve.latency_s for curve in same), rate / carried
+
+
+def is_measured(message: Message, characterisation: Characterisation) -> bool:
+    """Whether there is a curve of the message's own operation over its link."""
+    return any((curve.operation, curve.link) == (message.operation, message.link) for curve in characterisation.curves)
 
 
 def node_bytes_per_s(characterisation: Characterisation) -> float | None:

@@ -238,7 +238,7 @@ def profiled(
 
     The other ranks make as many steps meanwhile.
     """
-    kernel_profile = kernel_times(step, synchronizer(device), PROFILED_STEPS)
+    kernel_profile = kernel_times(step, device, PROFILED_STEPS)
     times: dict[str, float] = {}
     for kind, milliseconds in kernel_profile["kernel_ms_by_kind"].items():
         name = KIND_OF_PROFILE.get(kind, kind)
@@ -261,8 +261,11 @@ def silent_steps(step: Step) -> tuple[dict[str, float], tuple[ProfiledOperation,
 
 def optimizer_seconds(step: Step) -> float:
     """Seconds of an update alone, with gradients of zero; sharded states take part in a collective."""
-    wait = synchronizer(step.ranks.device)
+    wait, scaler = synchronizer(step.ranks.device), step.ranks.precision.scaler
     seconds = []
+    if scaler is not None:
+        # A scaler that has scaled no loss refuses an update.
+        scaler.scale(torch.zeros((), device=step.ranks.device))
     for _ in range(LEAST_STEPS + 1):
         for parameter in step.model.parameters():
             parameter.grad = torch.zeros_like(parameter)

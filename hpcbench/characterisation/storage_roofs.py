@@ -7,13 +7,15 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcbench.characterisation.model import Roof
+from hpcbench.characterisation.model import Roof, Tier
+from hpcbench.characterisation.tiers import tier_of
 from staging.errors import InputError
 from staging.options import StageOptions
 from staging.probing.ceilings import Ceilings
 from staging.probing.probe import probe
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
+from staging.units import counted
 
 FILES, FILE_BYTES = 4, 8 << 20
 
@@ -31,7 +33,8 @@ def storage_roofs(folders: Sequence[Path], world: World, budget_s: float) -> lis
             together(world, lambda probe_folder=probe_folder: make_files(probe_folder, world))  # type: ignore[misc]
             world.barrier()
             options = StageOptions(probe_folder / "source", str(probe_folder / "destination"))
-            roofs += roofs_of(probe(options, world, budget_s=budget_s, quiet=True), str(folder), world.place.size)
+            ceilings = probe(options, world, budget_s=budget_s, quiet=True)
+            roofs += roofs_of(ceilings, str(folder), world.place.size, tier_of(folder))
             world.barrier()
         finally:
             if world.place.local_rank == 0:
@@ -51,17 +54,17 @@ def make_files(folder: Path, world: World) -> None:
         raise InputError(f"--storage {folder.parent} cannot be written ({error.strerror}); name another") from None
 
 
-def roofs_of(ceilings: Ceilings, name: str, ranks: int) -> list[Roof]:
+def roofs_of(ceilings: Ceilings, name: str, ranks: int, tier: Tier | None = None) -> list[Roof]:
     """The fastest reads and writes, per rank."""
     roofs = []
     read, write = ceilings.best("read", "cold"), ceilings.best("write_flushed") or ceilings.best("write")
     if read is not None:
         where = "from the page cache" if read.note == "warm" else read.note
-        how = f"{read.threads} threads, {read.block_bytes >> 10} KiB at a time, {where}"
-        roofs.append(Roof("read", name, read.total / ranks, "B/s", how))
+        how = f"{counted(read.threads, 'thread')}, {read.block_bytes >> 10} KiB at a time, {where}"
+        roofs.append(Roof("read", name, read.total / ranks, "B/s", how, tier))
     if write is not None:
-        how = f"{write.threads} threads, {write.note or 'buffered'}" + (
+        how = f"{counted(write.threads, 'thread')}, {write.note or 'buffered'}" + (
             ", flushed" if write.part == "write_flushed" else ""
         )
-        roofs.append(Roof("write", name, write.total / ranks, "B/s", how))
+        roofs.append(Roof("write", name, write.total / ranks, "B/s", how, tier))
     return roofs

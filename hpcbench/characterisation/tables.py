@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from hpcbench.characterisation.model import Characterisation, Kernel, Message, Reading, StepTimes
+from hpcbench.characterisation.input_tables import input_sheet, tier_sheet
+from hpcbench.characterisation.model import Characterisation, Kernel, Message, StepTimes
 from hpcbench.characterisation.roofline import (
+    RING_PASSES,
     bound_of,
     bounds,
     limited_by,
@@ -17,10 +17,10 @@ from hpcbench.characterisation.roofline import (
     ranked,
     step_s,
 )
+from hpcbench.characterisation.sheet import ASSUMED, Sheet
 from hpcbench.parallel.mesh_shape import mesh_shape
 from hpcbench.phase_names import MESSAGE_TABLE
 from hpcbench.results import units
-from hpcbench.results.tables import WIDTH, table
 
 SHOWN_KERNELS = 20
 LONGEST_NAME = 44
@@ -28,30 +28,13 @@ LONGEST_NAME = 44
 MESSAGE_LABELS = {kind.name: kind.label for kind in MESSAGE_TABLE}
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A table."""
-
-    heading: str
-    headers: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-    words: int = 1
-    """Number of columns from the left that hold words; the others hold numbers."""
-    note: str = ""
-
-    def as_text(self) -> str:
-        """Plain text within 100 columns."""
-        text = f"{self.heading}\n{table(self.headers, self.lines, right=self.headers[self.words :])}"
-        return "\n".join([text, *textwrap.wrap(self.note, WIDTH)])
-
-
 def sheets(characterisation: Characterisation) -> list[Sheet]:
     """Every table for which the characterisation has content."""
     every = [
         bound_sheet(characterisation), work_sheet(characterisation), profile_sheet(characterisation),
         kernel_sheet(characterisation), footprint_sheet(characterisation), input_sheet(characterisation),
-        message_sheet(characterisation), rank_sheet(characterisation), roof_sheet(characterisation),
-        moved_sheet(characterisation),
+        tier_sheet(characterisation), message_sheet(characterisation), rank_sheet(characterisation),
+        roof_sheet(characterisation), moved_sheet(characterisation),
     ]  # fmt: skip
     return [sheet for sheet in every if sheet.lines]
 
@@ -62,18 +45,19 @@ def bound_sheet(characterisation: Characterisation) -> Sheet:
     for bound in bounds(characterisation):
         unit = "FLOP" if bound.part == "compute" else "B"
         lines.append((
-            bound.part, bound.roof, units.prefixed(bound.work, unit), units.prefixed(bound.rate, f"{unit}/s"),
-            units.duration(bound.bound_s),
+            bound.part, bound.roof + (ASSUMED if bound.assumed else ""), units.prefixed(bound.work, unit),
+            units.prefixed(bound.rate, f"{unit}/s"), units.duration(bound.bound_s),
             units.MISSING if bound.attained is None else units.prefixed(bound.attained, f"{unit}/s"),
-            units.percent(bound.utilisation),
+            units.small_percent(bound.utilisation),
         ))  # fmt: skip
-    seconds = step_s(characterisation)
+    seconds, halved = step_s(characterisation), any(line[1].endswith(ASSUMED) for line in lines)
     said = "" if seconds is None else f"; the step took {units.duration(seconds)}"
     return Sheet(
         f"What a step asks of each part of the machine, one rank{said}",
         ("part", "roof", "work", "roof's rate", "at least", "attained", "of the roof"), tuple(lines), 2,
         "At least: the work over the roof's rate, with the latency of messages. Compute is of products alone, memory "
-        "of the least bytes of each operation; a fused or cached step may attain more than the roof of memory.",
+        "of the least bytes of each operation; a fused or cached step may attain more than the roof of memory."
+        + (f" A gather or a scatter takes half as long as a sum{ASSUMED}." if halved else ""),
     )  # fmt: skip
 
 
@@ -143,8 +127,28 @@ def kernel_sheet(characterisation: Characterisation, most: int = SHOWN_KERNELS) 
     return Sheet(
         f"Kernels{messages} by {by}, one rank{rest}",
         ("operation", "shapes", "calls", "roof", "at least", "alone", "of roof", "lost"), lines, 2,
-        "At least and alone are of one execution, lost is of all in a step.",
+        kernel_note(order[:most], characterisation),
     )  # fmt: skip
+
+
+def kernel_note(shown: Sequence[Kernel | Message], characterisation: Characterisation) -> str:
+    """What the columns of kernels are."""
+    note = "At least and alone are of one execution, lost is of all in a step."
+    timed = any(each.alone_s is not None for each in shown)
+    if timed and characterisation.host.ranks > 1:
+        note += "\nAll ranks execute each kernel at once, nothing else beside it; alone is the median over them."
+    if any((share_of_roof(each, characterisation) or 0.0) > 1 for each in shown):
+        note += "\nMore than all of a roof: a cache holds what the kernel works on."
+    return note
+
+
+def share_of_roof(entry: Kernel | Message, characterisation: Characterisation) -> float | None:
+    """The least time of a kernel or message over its time alone; ``None`` where one of them is not known."""
+    if isinstance(entry, Message):
+        bound = message_bound_s(entry, characterisation)
+    else:
+        bound = bound_of(entry, characterisation)
+    return bound / entry.alone_s if bound and entry.alone_s else None
 
 
 def kernel_line(entry: Kernel | Message, characterisation: Characterisation) -> tuple[str, ...]:
@@ -157,9 +161,10 @@ def kernel_line(entry: Kernel | Message, characterisation: Characterisation) -> 
         what = short_name(entry), shape_words(entry)
         bound, lost = bound_of(entry, characterisation), lost_s(entry, characterisation)
     roof = "network" if isinstance(entry, Message) else limited_by(entry, characterisation)
-    share = bound / entry.alone_s if bound and entry.alone_s else None
+    share = share_of_roof(entry, characterisation)
     return (
-        *what, str(entry.count), roof, units.duration(bound), units.duration(entry.alone_s), units.percent(share),
+        *what, str(entry.count), units.MISSING if bound is None else roof, units.duration(bound),
+        units.duration(entry.alone_s), units.small_percent(share),
         units.duration(lost),
     )  # fmt: skip
 
@@ -179,20 +184,17 @@ def shape_words(kernel: Kernel) -> str:
 def footprint_sheet(characterisation: Characterisation) -> Sheet:
     """Memory of a rank, and how often activations are touched."""
     print_, batch = characterisation.footprint, characterisation.local_batch
-    pairs: list[tuple[str, float | None]] = [
-        ("parameters", print_.parameters), ("gradients, with buffers", print_.gradients),
-        ("optimizer's state", print_.optimizer), ("activations that the forward pass writes", print_.written),
-        ("activations saved for the backward pass", print_.saved), ("the most that a pass holds", print_.peak),
-        ("inputs and targets", print_.input), ("the most that a step took here", print_.measured_peak),
+    rows: list[tuple[str, float | None, float | None]] = [
+        ("parameters", print_.parameters, None), ("gradients, with buffers", print_.gradients, None),
+        ("optimizer's state", print_.optimizer, None),
+        ("activations that the forward pass writes", print_.written, print_.written),
+        ("saved for the backward pass", print_.saved, print_.saved - print_.saved_fixed),
+        ("the most that a pass holds", print_.peak, None), ("inputs and targets", print_.input, print_.input),
+        ("the most that a step took here", print_.measured_peak, None),
     ]  # fmt: skip
-    grows = {
-        "activations that the forward pass writes",
-        "activations saved for the backward pass",
-        "inputs and targets",
-    }
     lines = [
-        (name, units.size(size), units.size(size / batch) if name in grows else "")
-        for name, size in pairs if size is not None
+        (name, units.size(size), "" if grows is None else units.size(grows / batch))
+        for name, size, grows in rows if size is not None
     ]  # fmt: skip
     touched = touches(characterisation)
     note = f"Each activation byte is touched {units.significant(touched)} times by the least bytes." if touched else ""
@@ -204,41 +206,6 @@ def touches(characterisation: Characterisation) -> float | None:
     size = sum(kernel.count * kernel.bytes for kernel in characterisation.kernels if kernel.direction != "optimizer")
     written = characterisation.footprint.written * characterisation.accumulation
     return size / written if written else None
-
-
-def input_sheet(characterisation: Characterisation) -> Sheet:
-    """What samples cost, and the read rate that the attained step needs."""
-    data, reading, seconds = characterisation.input, characterisation.input.reading, step_s(characterisation)
-    passes = characterisation.local_batch * characterisation.accumulation
-    lines: list[tuple[str, str]] = []
-    if data.stored_bytes is not None:
-        lines.append((f"a sample as stored ({data.form})", units.size(data.stored_bytes)))
-        if data.train_samples:
-            lines.append(
-                (f"an epoch of {data.train_samples:,} samples", units.size(data.stored_bytes * data.train_samples))
-            )
-        if seconds:
-            need = data.stored_bytes * passes / seconds
-            lines.append(("a rank needs at the attained step", f"{units.prefixed(need, 'B/s')}"))
-    lines.append(("a sample as the model takes it", units.size(data.prepared_bytes)))
-    if data.files is not None:
-        lines.append(("files of a sample", str(data.files)))
-    if reading is not None:
-        lines += [
-            ("read calls of a sample", units.significant(reading.calls)),
-            *epoch_calls(reading, data.train_samples),
-            ("reading and decoding a sample, from the page cache", units.duration(reading.read_s)),
-            ("processor time of that", units.duration(reading.processor_s)),
-            ("preparing a sample on the device", units.duration(reading.prepare_s)),
-        ]
-    return Sheet("Input", ("what", "value"), tuple(lines))
-
-
-def epoch_calls(reading: Reading, samples: int | None) -> list[tuple[str, str]]:
-    """The line of an epoch's read calls, where both are known."""
-    if reading.calls is None or samples is None:
-        return []
-    return [("read calls of an epoch", units.integer(reading.calls * samples))]
 
 
 def message_sheet(characterisation: Characterisation) -> Sheet:
@@ -254,8 +221,10 @@ def message_sheet(characterisation: Characterisation) -> Sheet:
          f"{units.prefixed(curve.bytes_per_s, 'B/s')}", f"{units.duration(curve.latency_s)} latency")
         for curve in characterisation.curves
     ]  # fmt: skip
+    rings = any(message.operation in RING_PASSES for message in characterisation.messages)
+    note = f"The least time of a sum, a gather or a scatter is that of a ring{ASSUMED}." if rings else ""
     return Sheet("Messages of a step, one rank", ("kind", "operation", "link", "count", "bytes", "exposed"),
-                 tuple(lines), 3)  # fmt: skip
+                 tuple(lines), 3, note)  # fmt: skip
 
 
 def rank_sheet(characterisation: Characterisation) -> Sheet:
@@ -274,9 +243,9 @@ def samples_of_step(characterisation: Characterisation, ranks: int) -> int:
 def rank_line(steps: StepTimes, samples: int) -> tuple[str, ...]:
     """The cells of one number of ranks, whose step has ``samples``; where ranks differ, the least and the most."""
     used = sorted(steps.utilisation)
-    ends = "" if not used else units.percent(used[0])
-    if len(used) > 1:
-        ends = f"{ends} to {units.percent(used[-1])}"
+    ends = "" if not used else units.small_percent(used[0])
+    if used and units.small_percent(used[-1]) != ends:
+        ends = f"{ends} to {units.small_percent(used[-1])}"
     return (
         str(steps.ranks), str(steps.repeats), units.duration(steps.median_s),
         f"{units.duration(steps.least_s)} to {units.duration(steps.most_s)}",
@@ -306,11 +275,11 @@ def moved_sheet(characterisation: Characterisation) -> Sheet:
         lines.append((moved_bytes.tool, moved_bytes.what, units.integer(moved_bytes.operations), units.size(whole),
                       units.size(step),
                       units.MISSING if ratio is None else f"{units.significant(ratio)} x"))  # fmt: skip
-    counted = units.counted(int(ranks), "rank") if ranks.is_integer() else f"{ranks:.3g} ranks in the mean"
+    counted = units.counted(int(ranks), "rank") if ranks.is_integer() else f"{ranks:.3g} ranks on average"
     return Sheet(
         "Bytes that counters saw", ("tool", "what", "operations", "in all", "in a step", "of the least"),
         tuple(lines), 2,
         f"The least of what is counted: perf counts a node, here with {counted}; "
         "the output of another tool is taken as that of one process. Operations are reads and writes. The readers of "
-        "all tools follow the documented formats and are untried: none of the tools was at hand.",
+        "all tools follow the documented formats, and were not tried on counters; perf's events are Intel's.",
     )  # fmt: skip

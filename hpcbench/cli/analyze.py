@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths", nargs="*", type=Path, metavar="PATH", help="run folder, log, or folder that contains any"
     )
     parser.add_argument("--published", action="store_true", help="add the shipped records of published rounds")
-    parser.add_argument("--base", metavar="ENTRY", help="compare with this entry (default: the best of each ranking)")
+    parser.add_argument("--base", metavar="ENTRY", help="compare with this entry (default: the best on the usual set)")
     parser.add_argument("--against", metavar="ENTRY", help="draw the steps from the base to this entry")
     parser.add_argument("--application", metavar="APP", help="only this one: cosmoflow, deepcam, ...")
     parser.add_argument(

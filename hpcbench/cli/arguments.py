@@ -204,17 +204,16 @@ def resolve_arguments(
     if seed is not None:
         overrides["simulate.seed" if prefix == "simulate" else "train.seed"] = seed
     if getattr(args, "resume", False):
-        return resume_configuration(application, args.run_dir, args.config, preset_of(args) | overrides)
-    return resolve(application, args.preset or "smoke", args.config, overrides)
+        named = {} if args.preset is None else {"preset": preset_of(args)}
+        return resume_configuration(application, args.run_dir, args.config, named | overrides)
+    return resolve(application, preset_of(args), args.config, overrides)
 
 
-def preset_of(args: argparse.Namespace) -> dict[str, str]:
-    """The preset that a command line names, as a setting; none where a file of settings names one, which wins."""
-    from hpcbench.config.read_yaml import read_yaml
+def preset_of(args: argparse.Namespace) -> str:
+    """The preset that a command line or one of its settings files names; ``smoke`` if none does."""
+    from hpcbench.config.resolve import preset_named
 
-    if args.preset is None or any("preset" in read_yaml(path) for path in args.config):
-        return {}
-    return {"preset": args.preset}
+    return preset_named(args.config, args.preset)
 
 
 MAY_CHANGE = (
@@ -234,11 +233,18 @@ def resume_configuration(
     """The configuration in the run folder, with the changes that resuming allows."""
     from hpcbench.cli.settings import lookup
     from hpcbench.config.resolve import known_keys, resolve
+    from hpcbench.measure.mllog_resume import logged_benchmark
     from hpcbench.results.run_folder import RunFolder
 
     if run_dir is None:
         raise InputError("--resume needs --run-dir, the folder of the run to continue")
-    stored = RunFolder.open(run_dir).config
+    folder = RunFolder.open(run_dir)
+    stored, benchmark = folder.config, logged_benchmark(folder.mllog)
+    if benchmark not in (None, application.benchmark):
+        raise InputError(
+            f"the run in {run_dir} is of {benchmark}, not of {application.benchmark}; name its application to continue "
+            "it, or give another --run-dir to start a new run"
+        )
     before = resolve(application, None, [stored])
     config = resolve(application, None, [stored, *files], overrides)
     for key, _ in known_keys(type(config)):

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arch", choices=ARCHITECTURES, help="architecture of the site's processors (default: this one's)"
     )
     parser.add_argument("--extra", action="append", default=[], metavar="NAME",
-                        help="optional group of dependencies, such as energy or fast; repeatable")  # fmt: skip
+                        help="optional group of dependencies, such as energy; repeatable")  # fmt: skip
     parser.add_argument("--numpy", metavar="VERSION", help="the site's numpy, if it is newer than the wheels allow")
     parser.add_argument(
         "--source",

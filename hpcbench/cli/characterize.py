@@ -36,7 +36,8 @@ put both on one page. It works on a processor or any accelerator, on one rank or
 The file (--out) is JSON, described in docs/characterisation.md. --from reads one instead of
 measuring, to draw its page again, to export it, or to add the values of counters: --counters
 takes the output of perf stat -x, of Nsight Compute and rocprof (CSV), and of darshan-parser.
-Its readers follow the documented formats and are untried: none of these tools was at hand.
+Its readers follow the documented formats. They were not tried on counters: perf's events
+are those of Intel's memory controllers.
 """
 DEFAULT_SECONDS, MOST_SECONDS = 60.0, 24 * 3600.0
 MOST_STEPS = 10**9
@@ -86,6 +87,7 @@ def seconds(text: str) -> float:
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Measure here, or read a file; then write what was asked for."""
     check(args, overrides)
+    args.out_given = args.out is not None
     if args.source is not None:
         check_outputs(args)
         from hpcbench.characterisation.file import read_characterisation
@@ -155,22 +157,27 @@ def check_outputs(args: argparse.Namespace) -> None:
         return  # the process that started this one has checked, and its first rank may have begun to write
     options: dict[Path, str] = {}
     for option, path in outputs(args).items():
-        check_new(option, path)
-        other = options.setdefault(path.resolve(), option)
-        if other != option:
-            raise InputError(f"{other} and {option} are both {path}; give each a name of its own")
+        given = args.out_given if option == "--out" else option != "--page" or args.page is not None
+        check_new(option, path, f"{option} {path}" if given else f"{path} (the default of {option})")
+        own = option if given else f"the default of {option}"
+        other = options.setdefault(path.resolve(), own)
+        if other != own:
+            raise InputError(f"{other} and {own} are both {path}; give each a name of its own")
 
 
-def check_new(option: str, path: Path) -> None:
-    """Raise ``InputError`` for a file that exists already, and for one that its folder cannot take."""
+def check_new(option: str, path: Path, name: str) -> None:
+    """Raise ``InputError`` for a file that exists already, and for one that its folder cannot take.
+
+    The message begins with ``name``, which tells an option that was given from the default of one that was not.
+    """
     try:
         if path.exists() or path.is_symlink():
             what = "is a folder; give the name of a file" if path.is_dir() else "is there already; give another name"
-            raise InputError(f"{option} {path} {what}, or remove it")
+            raise InputError(f"{name} {what} with {option}, or remove it")
         with TemporaryFile(dir=next(folder for folder in path.absolute().parents if folder.exists())):
             pass
     except OSError as error:
-        raise InputError(f"{option} {path} cannot be written ({error.strerror}); give another {option}") from None
+        raise InputError(f"{name} cannot be written ({error.strerror}); give another name with {option}") from None
 
 
 def with_counters(args: argparse.Namespace, characterisation: Characterisation) -> Characterisation:

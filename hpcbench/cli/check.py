@@ -115,7 +115,13 @@ def refuse_other_files(targets: Sequence[Target]) -> None:
     from staging.errors import DataError
     from staging.formats.regular import read_text
 
-    if any(target.kind != "log" or MARK in read_text(target.path, encoding="latin-1") for target in targets):
+    def is_log(path: Path) -> bool:
+        try:
+            return MARK in read_text(path, encoding="latin-1")
+        except OSError as error:
+            raise DataError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
+
+    if any(target.kind != "log" or is_log(target.path) for target in targets):
         return
     line, advice = f"line of an official log ({MARK.strip()})", "give logs of MLPerf HPC"
     if len(targets) == 1:

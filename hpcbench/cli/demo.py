@@ -17,7 +17,7 @@ DESCRIPTION = """\
 Run the whole workflow at laptop size: for each application, simulate a dataset in the
 published format, stage it, train to the target, and write a report page.
 
-  hpcbench demo                       both applications, in about five minutes on two cores
+  hpcbench demo                       both applications, in five to seven minutes on two cores
   hpcbench demo --preset smoke        the same in a minute, to see that everything works
   hpcbench demo --app cosmoflow       one application
 

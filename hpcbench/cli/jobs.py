@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     script.add_argument("--interrupted", action="store_true", help="say whether the run was interrupted and is to be "
                         "continued (exit code 0, else 1)")  # fmt: skip
     script.add_argument("--cancelled", action="store_true", help="with --interrupted: the script got SIGTERM")
+    script.add_argument("--last-attempt", action="store_true", help="with --interrupted: the job has no attempt left")
     script.add_argument("--hold", type=Path, help="with --interrupted: the name that --take printed")
 
 
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.take is not None:
         return take(args)
     if args.interrupted:
-        return say_interruption(one_folder(args, "--interrupted"), args.cancelled, args.hold)
+        return say_interruption(one_folder(args, "--interrupted"), args.cancelled, args.last_attempt, args.hold)
     from hpcbench.batch.job_record import RECORD
 
     several = len(args.folders) > 1
@@ -159,8 +160,11 @@ def take(args: argparse.Namespace) -> int:
     return 0
 
 
-def say_interruption(folder: Path, cancelled: bool, hold: Path | None) -> int:
-    """Tell a job's script whether to continue the run; if so, the hold hands over before the next attempt is queued."""
+def say_interruption(folder: Path, cancelled: bool, last: bool, hold: Path | None) -> int:
+    """Tell a job's script whether to continue the run; if so, the hold hands over before the next attempt is queued.
+
+    After the ``last`` attempt of a job it never is, and the line says who may continue it.
+    """
     from hpcbench.batch.continuation import interruption
     from hpcbench.batch.holds import announce_continuation, newest_hold
     from hpcbench.batch.preemption import RECORD_VARIABLE, reached_time_limit, was_preempted, was_requeued
@@ -179,9 +183,12 @@ def say_interruption(folder: Path, cancelled: bool, hold: Path | None) -> int:
     if hold is not None and newest is not None:
         if hold.name != str(newest.number):
             is_interrupted, why = False, f"is held by job {newest.job_id}, attempt {newest.attempt}, since"
-        elif is_interrupted:
+        elif is_interrupted and not last:
             announce_continuation(folder, newest)
-    print(f"hpcbench: the run {why}; {'continued' if is_interrupted else 'not continued'}", flush=True)
+    by_hand = is_interrupted and last
+    left = " by itself: no attempt is left (--attempts); submit the job's script again" if by_hand else ""
+    is_interrupted = is_interrupted and not last
+    print(f"hpcbench: the run {why}; {'continued' if is_interrupted else 'not continued'}{left}", flush=True)
     for line in too_short(folder):
         print(f"hpcbench: {line}", flush=True)
     return 0 if is_interrupted else 1

@@ -80,12 +80,12 @@ def run_command(tokens: list[str]) -> int:
 
 
 def problem_of_name(error: OSError | RuntimeError) -> str:
-    """What is wrong with a path that no file can have, or whose links form a loop; empty for any other error.
+    """What is wrong with a path that no file can have, that loops, or that may not be read; empty for any other error.
 
     Each command uses the paths that it is given in many places; the system refuses such a path at the first of them.
     """
     if isinstance(error, OSError):
-        of_name = error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+        of_name = error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES) and error.filename is not None
         return f"{shown(str(error.filename))}: {(error.strerror or '').lower()}" if of_name else ""
     loop = str(error).removeprefix("Symlink loop from ")  # of `Path.resolve` before Python 3.13
     return f"{shown(loop.strip(chr(39)))}: too many levels of symbolic links" if loop != str(error) else ""

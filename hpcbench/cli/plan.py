@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
+from hpcbench.cli.arguments import preset_of
 from hpcbench.config.schema import MOST_SAMPLES
 from staging.errors import InputError
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_whole
@@ -78,7 +79,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     from hpcbench.config.resolve import resolve
     from hpcbench.results.units import counted
 
-    config = resolve(application, args.preset or "smoke", args.config, overrides)
+    config = resolve(application, preset_of(args), args.config, overrides)
     from hpcbench.planning.plan import Machine, plan_meshes
 
     machine = Machine(args.nodes, args.gpus_per_node, memory)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from staging.errors import InputError
@@ -16,6 +18,7 @@ parts, an 80 % interval, what limits it, and what would change it. Nothing is ru
   hpcbench predict deepcam --machine eos --nodes 64 --batch 1024 --page prediction.html
   hpcbench predict deepcam --machine juwels-booster --nodes 32 --instances 22 --batch 128
   hpcbench predict cosmoflow deepcam --machine selene --nodes 16,32,64,128 --pool 256
+  hpcbench predict 3xcosmoflow deepcam --machine selene --nodes 16,32,64 --pool 128
   hpcbench predict cosmoflow --machine selene --nodes 64 --interconnect
 
 The model is fitted to the tuned code of MLPerf HPC v1.0 and v2.0 on A100; docs/prediction.md
@@ -32,7 +35,8 @@ has the formulas, and how far off the model was for sites that it had not seen.
               kernels by the machine's peak and memory bandwidth, for your own code and size
   --probe     the probe.json of `hpcbench stage SRC DST --probe` on this machine (below DST): the
               staging is that of the plan of each size, at the rates of the probe
-  --pool      the sizes that trainings of all APPs at once should have, on this many nodes
+  --pool      the sizes that trainings of all APPs at once should have, on this many nodes;
+              3xAPP, or APP three times, stands for three trainings, which may get different sizes
 
 A part that the machine file does not determine becomes a named interval, or a refusal.
 `hpcbench sites --machines` lists machines; your own files come first. --machine FILE.yaml takes any
@@ -40,11 +44,16 @@ other file, such as one that characterize has written (--machine-out).
 Exit code 0: done. 2: bad input.
 """
 MOST_INSTANCES = 100_000
+MOST_TRAININGS = 1000
+"""Of one application in a pool."""
+COUNTED = re.compile(r"[0-9]{1,6}x.+")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("apps", nargs="+", metavar="APP", help="cosmoflow, deepcam; several with --pool")
+    parser.add_argument(
+        "apps", nargs="+", metavar="APP", help="cosmoflow, deepcam; with --pool several, such as 3xcosmoflow deepcam"
+    )
     parser.add_argument("--machine", required=True, metavar="M", help="name or path (.yaml) of a machine file")
     parser.add_argument(
         "--nodes", required=True, type=sizes, metavar="N,N,...", help="nodes of a training; several with commas"
@@ -59,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--staging", choices=("before", "first-epoch"), default="before", help="when the data arrive")
     add_real(
-        parser, "--input-gb-s", 1e-3, 1e6, "GB/s at which a node reads staged samples; unset: of the machine's file"
+        parser, "--input-gb-s", 1e-3, 1e6, "GB/s at which a node brings samples to its accelerators; unset: an interval"
     )
     parser.add_argument("--calibrate", nargs="+", default=[], type=Path, metavar="RUN", help="runs on this machine")
     parser.add_argument(
@@ -84,9 +93,24 @@ def sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(counts)))
 
 
+def trainings_of(words: Sequence[str]) -> dict[str, int]:
+    """How many trainings there are of each application; ``3xcosmoflow`` is three.
+
+    Raises ``InputError`` for none and for too many.
+    """
+    trainings: dict[str, int] = {}
+    for word in words:
+        count, _, name = word.partition("x") if COUNTED.fullmatch(word) else ("1", "", word)
+        trainings[name] = trainings.get(name, 0) + int(count)
+        if not 1 <= int(count) <= trainings[name] <= MOST_TRAININGS:
+            raise InputError(f"{word[:40]}: trainings of {name} must be from 1 to {MOST_TRAININGS:,}")
+    return trainings
+
+
 def run(args: argparse.Namespace) -> int:
     """Predict and show."""
-    check(args)
+    trainings = trainings_of(args.apps)
+    check(args, trainings)
     from hpcbench.batch.machine import find_machine, known_machines
     from hpcbench.batch.site import machine_folders
     from hpcbench.prediction.fitted import fit_published
@@ -97,9 +121,9 @@ def run(args: argparse.Namespace) -> int:
     folders = machine_folders()
     machine, machines = find_machine(args.machine, folders), known_machines(folders)
     options = Options(
-        tuple(args.apps), machine, args.nodes, args.batch, args.recipe, args.software, args.instances,
+        tuple(trainings), machine, args.nodes, args.batch, args.recipe, args.software, args.instances,
         args.staging == "before", args.input_gb_s, tuple(args.calibrate), args.pool, args.interconnect,
-        args.characterization, args.probe,
+        args.characterization, args.probe, trainings,
     )  # fmt: skip
     predicted = predictions(options, fit_published(), machines)
     if args.out is not None:
@@ -113,12 +137,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def check(args: argparse.Namespace) -> None:
+def check(args: argparse.Namespace, trainings: Mapping[str, int]) -> None:
     """Raise ``InputError`` for options that do not go together, and for output files that exist."""
-    if len(args.apps) > 1 and args.pool is None:
-        raise InputError(f"several applications ({', '.join(args.apps)}) share a pool; give its nodes with --pool N")
-    if len(set(args.apps)) < len(args.apps):
-        raise InputError(f"{' '.join(args.apps)}: an application stands there twice; name each once")
+    if sum(trainings.values()) > 1 and args.pool is None:
+        raise InputError(f"several trainings ({', '.join(args.apps)}) share a pool; give its nodes with --pool N")
     for option, path, suffix in (("--out", args.out, ".json"), ("--page", args.page, ".html")):
         if path is None:
             continue

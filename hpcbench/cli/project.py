@@ -24,8 +24,10 @@ its recipe if your runs have it, else of those with another recipe. --epochs giv
 number for each run that reached the published quality.
 
 The interval holds 90 % of simulated submissions: epochs are drawn from the known ones, rates
-around the measured ones with their spread and that of published submissions, 2.4 %. Runs of two
-epochs or more show how much longer the first one takes; without them the projection omits this.
+around the measured ones with their spread and that of published submissions, 2.4 %. The scatter of
+epochs of your own is pooled with that of published seeds, which stands alone where you give one.
+Runs of two epochs or more show how much longer the first one takes; without them the projection
+omits this.
 
 Exit code 0: done. 2: bad input.
 """
@@ -41,9 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the runs, project, and say how."""
     from hpcbench.mlperf.convergence_check import RUNS
+    from hpcbench.prediction.epochs import fit_spreads
     from hpcbench.results.not_verified import NOT_VERIFIED
     from hpcbench.submission.measured_costs import read_costs
-    from hpcbench.submission.projection import KnownEpochs, interval_words, project, reference_epochs
+    from hpcbench.submission.projection import interval_words, own_known_epochs, project, reference_epochs
     from hpcbench.submission.published_ratios import (
         is_reference_recipe,
         on_another_system,
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         known, reference = None, None
     if args.epochs is not None:
-        known = KnownEpochs(tuple(args.epochs), f"{len(args.epochs)} given")
+        known = own_known_epochs(args.epochs, fit_spreads(published_entries()).seeds)
     else:
         assert known is not None
         of_reference = is_reference_recipe(application, ruleset, batch, measured.recipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from hpcbench.cli.run_folders import ended_runs
@@ -44,15 +45,20 @@ def run(args: argparse.Namespace) -> int:
         from hpcbench.mlperf.beside_published import beside_published
 
         check_published(folders)
-        pages = write_report(folders, args.out, args.png, beside_published)
+        pages = write_report(folders, args.out, args.png, beside_published, tell=to_stderr)
     else:
-        pages = write_report(folders, args.out, args.png)
+        pages = write_report(folders, args.out, args.png, tell=to_stderr)
     print(f"{runs_table(load_runs(folders))}\n{NOT_VERIFIED}.\n")
     if args.beside is not None:
         print_beside(folders)
     for page in pages:
         print(f"report: {page}")
     return 0
+
+
+def to_stderr(line: str) -> None:
+    """Print a line beside the results."""
+    print(line, file=sys.stderr)
 
 
 def check_published(folders: list[Path]) -> None:

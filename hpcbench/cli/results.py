@@ -13,7 +13,7 @@ from hpcbench.cli.run_folders import is_of_a_report
 from staging.one_line import one_line
 
 if TYPE_CHECKING:
-    from hpcbench.mlperf.entries import Entry
+    from hpcbench.mlperf.entry import Entry
     from hpcbench.mlperf.run_record import RunRecord
 
 DESCRIPTION = """\
@@ -128,7 +128,7 @@ def show(records: list[RunRecord]) -> None:
 def line(group: list[RunRecord]) -> list[str]:
     """The cells of the runs of a folder; epochs and minutes are medians of those that succeeded."""
     first = group[0]
-    good = [record for record in group if record.status == "success"]
+    good = [record for record in group if record.converged]
     epochs = [record.epochs for record in good if record.epochs is not None]
     minutes = [record.time_to_train_s / MINUTE_S for record in good if record.time_to_train_s is not None]
     return [

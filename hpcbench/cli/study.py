@@ -100,7 +100,11 @@ def add_job_folder(parser: Parser) -> None:
 def add_resume_arguments(parser: Parser) -> None:
     """Options of ``resume``."""
     add_folder(parser)
-    study_scaling.add_running_options(parser, "1; of a convergence study as many as accelerators, else half the cores")
+    study_scaling.add_running_options(
+        parser,
+        "1; of a convergence study one for each accelerator, else for every two cores, or as many as its "
+        "parallel.threads",
+    )
     study_scaling.add_page_options(parser)
 
 
@@ -177,7 +181,12 @@ def collect(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Copy a study."""
     from hpcbench.results.units import counted
 
-    runs = kind_of(args).collect(args.folder, args.out)
+    try:
+        runs = kind_of(args).collect(args.folder, args.out)
+    except OSError as error:
+        raise InputError(
+            f"--out {args.out} cannot be written ({error.strerror}); free some space there, or give another folder"
+        ) from None
     print(f"{args.out}: {counted(runs, 'run')}")
     return 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.application import find_application
-from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
+from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options, preset_of
 from hpcbench.cli.submit import add_job_options, job_request
 from hpcbench.config.schema import MOST_SAMPLES
 from hpcbench.study.definition import MOST_SEEDS, MOST_WIDENINGS
@@ -74,8 +74,9 @@ def add_arguments(parser: Parser) -> None:
     add_whole(rates, "--lr-search-widen", 0, MOST_WIDENINGS, "how often further multiples are tried while a best is at "
               "the edge (default: 2)")  # fmt: skip
     running = parser.add_argument_group("running")
-    add_whole(running, "--jobs", 1, MOST_PER_NODE, "runs at once here (default: as many as accelerators, else half "
-              "the cores); with --site jobs in the queue (default: the site's most_jobs, else all)")  # fmt: skip
+    add_whole(running, "--jobs", 1, MOST_PER_NODE, "runs at once here (default: one for each accelerator, else for "
+              "every two cores, or as many as --parallel.threads); with --site jobs in the queue (default: the site's "
+              "most_jobs, else all)")  # fmt: skip
     running.add_argument("--wait", action="store_true", help="stay until all jobs have ended")
     running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     running.add_argument("--no-estimate", action="store_true", help="start without measuring how long it takes")
@@ -109,7 +110,7 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     from hpcbench.study.runner import ExecutionOptions
 
     given = {name: value for name in MATRIX if (value := getattr(args, name)) is not None}
-    options: dict[str, Any] = {"preset": "smoke", "seeds": 3} | given
+    options: dict[str, Any] = {"seeds": 3} | given | {"preset": preset_of(args)}
     command = "hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:])
     request = Request(**options, files=args.config, command=command, job=job_request(args, 1))
     folder = StudyFolder(args.study_dir)

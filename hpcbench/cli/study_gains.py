@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from hpcbench.application import find_application
-from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
+from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options, preset_of
 from hpcbench.config.schema import MOST_STEPS
 from hpcbench.exits import DONE
 from staging.number_options import MOST_PER_NODE, add_whole
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     from hpcbench.study.runner import ExecutionOptions
 
     asked = GainsRequest(
-        args.preset or "smoke", args.steps, args.repeats, args.ranks, args.only, args.without, tuple(args.config),
+        preset_of(args), args.steps, args.repeats, args.ranks, args.only, args.without, tuple(args.config),
         "hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:]),
     )  # fmt: skip
     study = define(application, asked, overrides)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
-from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
+from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options, preset_of
 from hpcbench.cli.submit import add_job_options, job_request
 from hpcbench.config.schema import LARGEST_SEED, MOST_REPEATS, MOST_SAMPLES, MOST_STEPS
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
@@ -101,8 +101,8 @@ def add_matrix(parser: Parser) -> argparse._ArgumentGroup:
     matrix.add_argument("--nodes", required=True, metavar="N,N,...", help="sizes, in nodes")
     add_whole(matrix, "--repeats", 1, MOST_REPEATS, "runs of each point (default: 3)", default=3)
     add_whole(matrix, "--steps", 1, MOST_STEPS, "train for N steps instead of to the target")
-    matrix.add_argument("--vary", action="append", default=[], metavar="KEY=V,V,...", help="a further axis: any "
-                        "setting, or tier=shared,node,memory; repeatable")  # fmt: skip
+    matrix.add_argument("--vary", action="append", default=[], metavar="KEY=V,V,...", help="a further axis: a "
+                        "setting that leaves the batch as it is, or tier=shared,node,memory; repeatable")  # fmt: skip
     add_whole(matrix, "--seed", 0, LARGEST_SEED, "seed of the first run (default: 1)", default=1)
     matrix.add_argument("--no-stage", action="store_true", help="read the dataset where it is")
     return matrix
@@ -147,7 +147,7 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     from hpcbench.study.scaling.study import run_study
 
     asked = ScalingRequest(
-        mode=args.subcommand.name, preset=args.preset or "smoke", site=args.site, nodes=args.nodes,
+        mode=args.subcommand.name, preset=preset_of(args), site=args.site, nodes=args.nodes,
         request=job_request(args, 1), repeats=args.repeats, steps=args.steps,
         global_batch_size=getattr(args, "global_batch_size", None),
         instance_nodes=getattr(args, "instance_nodes", None), vary=tuple(args.vary),

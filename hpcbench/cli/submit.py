@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from hpcbench.application import find_application
-from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from hpcbench.cli.arguments import add_run_options, preset_of, resolve_arguments
 from hpcbench.cli.recipe_from import add_recipe_option, borrow, settings_of
 from hpcbench.environment_copy import own_parts
 from staging.errors import InputError
@@ -108,7 +108,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     application = find_application(args.app)
     stages = not args.no_stage and "staging.destination" not in overrides
     request = job_request(args, args.nodes)
-    preset = args.preset or "smoke"
+    preset = preset_of(args)
     folder = args.run_dir or default_path(application.name, preset)
     title = f"{application.name}, preset {preset},"
     job = make_job(site, request, folder, own_command(bool(args.image)), (), title, stages)
@@ -126,7 +126,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
         print(job_script(job, site, scheduler), end="")
         return 0
     done = submit(job, site)
-    size = f"{counted(job.nodes, 'node')}, at most {job.node_hours:.3g} node-hours"
+    size = f"{counted(job.nodes, 'node')}, at most {job.node_hours:.3g} node-hours an attempt"
     print(f"job {done.job_id} of {site.scheduler} submitted: {size}")
     print(f"run folder: {folder}\nstatus: hpcbench jobs {shlex.quote(str(folder))}")
     return 0
@@ -184,7 +184,7 @@ def own_command(in_image: bool) -> tuple[str, ...]:
 
 def train_words(args: argparse.Namespace, overrides: dict[str, str]) -> tuple[str, ...]:
     """The words of ``hpcbench train`` that ask for the same run."""
-    words = [args.app, "--preset", args.preset or "smoke"]
+    words = [args.app, "--preset", preset_of(args)]
     for path in args.config:
         words += ["--config", str(path)]
     for option in ("seed", "samples"):

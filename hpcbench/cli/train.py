@@ -44,6 +44,8 @@ Train an application to its target and leave a run folder with logs and a report
 Every setting has a dotted name, such as --train.local_batch_size 4; `--list` shows them
 all with their values. Defaults < preset < --config < dotted settings, in any order.
 """
+KILLED_S = 5.0
+"""How long processes of a run that was killed may take to end before another run is refused its folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +92,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
                 again=args.resume_or_start, asked=asked,
             )  # fmt: skip
     assert config.parallel.devices is not None
-    return spawn_ranks(args, application.name, config.preset, config.parallel.devices)
+    return spawn_ranks(config.parallel.devices)
 
 
 def configured(args: argparse.Namespace, overrides: dict[str, str]) -> tuple[Application, RunConfig] | int:
@@ -164,9 +166,19 @@ def check_run_dir(run_dir: Path | None) -> None:
 
 
 def check_hold(args: argparse.Namespace) -> None:
-    """Raise ``InputError`` on the first rank if another job holds the folder of the run."""
+    """Raise ``InputError`` on the first rank if another job or run works in the folder of the run.
 
-    if args.run_dir is None or args.list or not (args.run_dir / "holds").exists() or not is_first_rank(os.environ):
+    Jobs take turns by their holds: one may begin before the last process of a killed attempt is gone.
+    """
+    if args.run_dir is None or args.list or not is_first_rank(os.environ):
+        return
+    from hpcbench.results.folder_lock import is_locked
+
+    if args.hold is None and is_locked(args.run_dir, KILLED_S):
+        raise InputError(
+            f"another run works in {shown(args.run_dir)}; wait for its end, or start a new run with another --run-dir"
+        )
+    if not (args.run_dir / "holds").exists():
         return
     from hpcbench.batch.holding import HeldError, check_free
 
@@ -226,12 +238,8 @@ def refuse(error: InputError) -> None:
             pass
 
 
-def spawn_ranks(args: argparse.Namespace, application: str, preset: str, devices: int) -> int:
-    """Start the same command once per rank; the run folder is chosen here so that all ranks agree."""
+def spawn_ranks(devices: int) -> int:
+    """Start the same command once per rank."""
     from hpcbench.parallel.spawn import spawn
-    from hpcbench.results.run_folder import default_path
 
-    argv = sys.argv[1:]
-    if args.run_dir is None:
-        argv = [*argv, "--run-dir", str(default_path(application, preset))]
-    return spawn(argv, devices, os.environ)
+    return spawn(sys.argv[1:], devices, os.environ)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,16 @@ def resolve(
 ) -> RunConfig:
     """The configuration of a run: defaults < preset < files < overrides (dotted keys).
 
-    ``recorded`` holds what the preset said earlier, and replaces what it says now.
+    ``recorded`` holds what the preset said earlier, and replaces what it says now. Without ``preset`` the files hold
+    the whole configuration, as that of a run folder does, and a preset's name in them is only a name.
 
-    Raises a one-line ``InputError`` for an unknown preset or key (with the nearest right one), a value of the wrong
-    type, and a combination that cannot run.
+    Raises a one-line ``InputError`` for an unknown preset or key (with the nearest right one), a file that names
+    another preset, a value of the wrong type, and a combination that cannot run.
     """
     kind = config_class(application)
     tree: Tree = {}
     if preset is not None:
+        preset_named(files or [], preset)
         if recorded:
             merge(tree, recorded, kind, f"preset '{preset}' as recorded")
         else:
@@ -54,6 +56,27 @@ def resolve(
     validate_run(config)
     config.validate()
     return config
+
+
+def preset_named(files: Sequence[Path], given: str | None, default: str = "smoke") -> str:
+    """The preset of a command: the one that is ``given``, else the one that a settings file names, else ``default``.
+
+    Raises ``InputError`` if two of them are named: a run would bear the name of one and have the values of another.
+    """
+    named = given
+    for path in files:
+        value = read_yaml(path).get("preset")
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise InputError(f"{path}: preset must be a name, not {shown(value)}")
+        if named not in (None, value):
+            raise InputError(
+                f"{path} names preset '{shown(value)}', and '{shown(named)}' is asked for besides; leave out one of "
+                "them"
+            )
+        named = value
+    return default if named is None else named
 
 
 def config_class(application: Application) -> type[RunConfig]:
@@ -129,6 +152,9 @@ def forget_options(optim: Tree) -> None:
 def unknown_key(dotted: str, value: Any, kind: type, prefix: str) -> str:
     """The message on an unknown key: the nearest key of its group, or of all if the group itself is wrong."""
     known = [key for key, _ in known_keys(kind)]
+    if dotted.removeprefix(prefix) in known:  # as on the command line
+        group, _, name = dotted.removeprefix(prefix).rpartition(".")
+        return f"'{shown(dotted)}' is the name for a command; write it in a file as {group}: {{{name}: ...}}"
     while isinstance(value, dict) and len(value) == 1:
         (name, value), *_ = value.items()
         dotted = f"{dotted}.{name}"

@@ -168,9 +168,9 @@ class TrainConfig:
     local_batch_size: int = field(default=2, metadata=within(1, 2**20))
     """Samples per rank and micro-batch."""
     accumulation: int = field(default=1, metadata=within(1, 2**20))
-    """Micro-batches per optimizer step."""
+    """Micro-batches per optimizer step (gradient accumulation)."""
     batchnorm_group_size: int = field(default=1, metadata=within(1, MOST_RANKS))
-    """How many neighbouring ranks share the statistics of batch norm in training."""
+    """How many neighbouring ranks share the statistics of batch norm in training (synchronized batch norm)."""
     eval_batch_size: int | None = field(default=None, metadata=within(1, 2**20))
     """Samples per rank in evaluation; unset uses ``local_batch_size``."""
     precision: Precision = "auto"
@@ -213,9 +213,10 @@ class ParallelConfig:
     """Spatial parallelism (domain decomposition): split each sample over this many neighbouring ranks in depth (or
     height), or over 2x2 in two dimensions."""
     shard_states: bool = False
-    """Shard parameters, gradients and optimizer state over the ranks that have samples of their own (FSDP2)."""
+    """Shard parameters, gradients and optimizer state over the ranks that have samples of their own (FSDP2, as stage 3
+    of ZeRO)."""
     activation_checkpointing: bool = False
-    """Keep few activations, and recompute the others in the backward pass."""
+    """Keep few activations, and recompute the others in the backward pass (gradient checkpointing)."""
     simulated_nodes: int | None = field(default=None, metadata=within(1, MOST_RANKS))
     """Pretend that the ranks are on this many nodes, in contiguous runs, to try what several nodes do on one."""
     simulated_ranks: int | None = field(default=None, metadata=within(1, MOST_RANKS))

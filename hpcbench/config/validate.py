@@ -9,6 +9,7 @@ from hpcbench.config.schema import OptimConfig, RunConfig, ScheduleConfig
 from hpcbench.suggest import suggest
 from staging.bounds import shown
 from staging.errors import InputError
+from staging.units import counted
 
 DESCENTS = ("cosine", "polynomial", "inverse_sqrt")
 """Shapes that fall to ``eta_min`` in ``t_max``."""
@@ -172,7 +173,7 @@ def validate_schedule(schedule: ScheduleConfig, peak: float | None) -> None:
             raise InputError(f"schedule.{key} ({getattr(schedule, key)}) must be at most the peak, optim.lr ({peak})")
     if len(schedule.milestones) != len(schedule.factors):
         raise InputError(
-            f"schedule.milestones has {len(schedule.milestones)} entries and schedule.factors "
+            f"schedule.milestones has {counted(len(schedule.milestones), 'value')} and schedule.factors "
             f"{len(schedule.factors)}; give one factor per milestone"
         )
     if sorted(set(schedule.milestones)) != schedule.milestones:

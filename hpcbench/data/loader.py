@@ -19,8 +19,9 @@ from hpcbench.data.shard import Shard, some_sample
 from hpcbench.data.spatial_part import part_of
 from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.extents import Extent
-from staging.errors import InputError
+from staging.errors import Aborted, InputError
 from staging.first_reads import FirstReads
+from staging.units import counted
 
 Batch = tuple[Tensor, Tensor]
 AHEAD = 4
@@ -142,7 +143,7 @@ class BatchLoader:
                 multiprocessing_context="forkserver",
             )
         self._asked.batches = batches
-        return (good(batch) for batch in self._loader)
+        return alive(good(batch) for batch in self._loader)
 
     def close(self) -> None:
         """End the processes, which takes milliseconds; the garbage collector would wait 5 s for each."""
@@ -184,12 +185,25 @@ def good(batch: Batch | InputError) -> Batch:
     return batch
 
 
+def alive(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches of worker processes; raises ``Aborted`` in place of torch's error if one of these was killed."""
+    try:
+        yield from batches
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        lower = "lower data.workers or data.prefetch"
+        raise Aborted(f"a process that reads samples was killed (out of memory?); {lower}") from None
+
+
 def first_samples(samples: Any, wanted: int | None, key: str) -> Any:
     """The first ``wanted`` samples of a dataset, or all with ``None``; for applications that ignore setting ``key``."""
     if wanted is None or wanted == len(samples):
         return samples
     if wanted > len(samples):
-        raise InputError(f"{key} ({wanted}) is more than the {len(samples)} samples of the dataset; lower it")
+        raise InputError(
+            f"{key} ({wanted}) is more than the {counted(len(samples), 'sample')} of the dataset; lower it"
+        )
     return Subset(samples, range(wanted))
 
 

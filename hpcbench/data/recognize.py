@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ from typing import Any
 from hpcbench.application import Application, find_application, installed
 from hpcbench.config.resolve import config_class, known_keys
 from hpcbench.data.files import SPLITS
-from hpcbench.data.simulate import MANIFEST
+from hpcbench.data.simulated_set import RECORD, read_record
 from hpcbench.results.units import counted
 from staging.bounds import shown
 from staging.errors import InputError
-from staging.formats.regular import read_text
 
 Form = dict[str, Any]
 """Settings of ``data`` that the files show, such as ``{"format": "npy", "sample_size": 32}``."""
@@ -47,7 +45,7 @@ def recognize(path: Path) -> Recognized:
     """
     if not path.exists():
         raise InputError(f"{path} does not exist; name a file or folder of a dataset")
-    simulated = read_manifest(path)
+    simulated = read_record(path)
     if simulated is not None:
         name = simulated["application"]
         if name not in installed():
@@ -73,7 +71,7 @@ def form_of(application: Application, path: Path) -> Form:
     form = form_in(application, first_files(path))
     if form:
         return form
-    simulated = read_manifest(path)
+    simulated = read_record(path)
     if simulated is None or simulated["application"] != application.name:
         return {}
     known = {key for key, _ in known_keys(config_class(application))}
@@ -114,16 +112,6 @@ def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
         yield Path(where), sorted(name for name in names if not name.startswith("."))
 
 
-def read_manifest(path: Path) -> dict[str, Any] | None:
-    """What the simulation of the dataset in ``path`` recorded; ``None`` if there is nothing readable."""
-    try:
-        manifest = json.loads(read_text(path / MANIFEST))
-    except (OSError, ValueError, InputError):
-        return None
-    whole = isinstance(manifest, dict) and isinstance(manifest.get("application"), str)
-    return manifest if whole and isinstance(manifest.get("data"), dict) else None
-
-
 def usable_applications() -> list[Application]:
     """The installed applications that can be imported; a broken one does not hide the datasets of the others."""
     usable = []
@@ -147,6 +135,6 @@ def unknown(path: Path, files: list[Path], known: list[Application]) -> InputErr
     if path.is_file():
         return InputError(f"{path}: is not {wanted}; name another file, or put the name of its application first")
     if not files:
-        return InputError(f"{path}: holds no file; looked for {MANIFEST} and {wanted}; {OR_NAME_IT}")
+        return InputError(f"{path}: holds no file; looked for {RECORD} and {wanted}; {OR_NAME_IT}")
     seen = f"{counted(len(files), 'file')}, the first {shown(files[0].relative_to(path))}"
-    return InputError(f"{path}: holds no known dataset; looked for {MANIFEST} and {wanted} in {seen}; {OR_NAME_IT}")
+    return InputError(f"{path}: holds no known dataset; looked for {RECORD} and {wanted} in {seen}; {OR_NAME_IT}")

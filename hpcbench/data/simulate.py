@@ -15,14 +15,14 @@ from hpcbench.application import Application
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig
 from hpcbench.data.files import SPLITS
+from hpcbench.data.simulated_set import RECORD
 from hpcbench.data.workers import allowed_cores, worker_pool
 from hpcbench.parallel.heap import keep_freed_memory
-from staging.atomic import replacing
+from staging.atomic import is_temporary, replacing
 from staging.errors import InputError
 from staging.formats.regular import read_text
 from staging.progress import Progress
 
-MANIFEST = "simulated.json"
 Job = tuple[str, int]
 
 
@@ -52,7 +52,8 @@ def simulate_dataset(
     """Write the training and validation splits of ``config.simulate`` below ``root``.
 
     The same configuration and seed give the same bytes with any number of processes. Existing files are kept, so that
-    an interrupted simulation continues; a folder with another dataset is refused.
+    an interrupted simulation continues; a folder with another dataset is refused. Raises ``InputError`` for that, and
+    for a folder that cannot be written or is full.
     """
     if not application.has("simulate"):
         raise InputError(f"{application.name} has no simulator; bring the dataset and set --data.root to its folder")
@@ -62,11 +63,17 @@ def simulate_dataset(
     per_call = samples_per_call(simulator, config)
     workers = min(processes or allowed_cores(), max(1, len(jobs)))
     shown = bool(jobs) and not quiet
-    with Progress(len(jobs) * per_call, f"simulate {application.name}", "samples", enabled=shown) as progress:
-        for _ in write_all(application, config, root, jobs, workers, device):
-            progress.advance(per_call)
-    if hasattr(simulator, "finish"):
-        simulator.finish(config, root)
+    try:
+        with Progress(len(jobs) * per_call, f"simulate {application.name}", "samples", enabled=shown) as progress:
+            for _ in write_all(application, config, root, jobs, workers, device):
+                progress.advance(per_call)
+        if hasattr(simulator, "finish"):
+            simulator.finish(config, root)
+    except OSError as error:
+        raise InputError(
+            f"{root} cannot be written ({error.strerror}); free some space there, or check its permissions: the same "
+            "command continues"
+        ) from None
     return describe(simulator, config, root, len(jobs))
 
 
@@ -149,7 +156,7 @@ def on_disk_keys(kind: type) -> list[str]:
 
 def claim(root: Path, wanted: dict[str, Any]) -> None:
     """Take an empty folder, or continue one with the same manifest; anything else is an ``InputError``."""
-    path = root / MANIFEST
+    path = root / RECORD
     if path.exists():
         try:
             recorded = json.loads(read_text(path))
@@ -166,7 +173,8 @@ def claim(root: Path, wanted: dict[str, Any]) -> None:
         if differing:
             raise InputError(f"{root} holds another simulated dataset: {differing[0]}; choose another --out")
         return
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+    # A command that was killed while it wrote the record has left a part of it.
+    if root.exists() and (not root.is_dir() or any(not is_temporary(entry.name) for entry in root.iterdir())):
         raise InputError(f"{root} is not empty and holds no simulated dataset; choose another --out")
     try:
         root.mkdir(parents=True, exist_ok=True)

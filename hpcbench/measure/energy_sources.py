@@ -12,6 +12,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from staging.units import counted
+
 PM_LINE = re.compile(r"(\d+) J \d+ us")
 DRIVERS = ("amdgpu", "i915", "xe")
 """Drivers whose hwmon folder represents a whole device; Intel's ``i915_gt<n>`` is a part of ``i915``."""
@@ -149,7 +151,7 @@ def _nvml() -> Counters | Absent:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             counters.append(_checked(Counter(f"GPU {index}", partial(_nvml_uj, nvml, handle))))
     if not counters:
-        return Absent(f"NVML: none of {total} GPUs has an energy counter")
+        return Absent(f"NVML: none of {counted(total, 'GPU')} has an energy counter")
     return Counters("NVML", _gpus(len(counters), total), tuple(counters))
 
 
@@ -181,7 +183,9 @@ def _hwmon(folder: Path) -> Counters | Absent:
         except (OSError, ValueError):
             continue
     if not counters:
-        return Absent(f"hwmon: none of {total} GPUs has an energy counter" if total else f"hwmon: no GPU in {folder}")
+        return Absent(
+            f"hwmon: none of {counted(total, 'GPU')} has an energy counter" if total else f"hwmon: no GPU in {folder}"
+        )
     return Counters(" + ".join(sorted(drivers)), _gpus(len(counters), total), tuple(counters))
 
 
@@ -234,8 +238,8 @@ def _checked(counter: Counter) -> Counter:
     return counter
 
 
-def _gpus(counted: int, total: int) -> str:
-    return f"{counted} GPU{'s' if counted != 1 else ''}" if counted == total else f"{counted} of {total} GPUs"
+def _gpus(known: int, total: int) -> str:
+    return counted(known, "GPU") if known == total else f"{known} of {total} GPUs"
 
 
 def _number(path: Path) -> int:

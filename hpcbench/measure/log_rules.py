@@ -6,12 +6,14 @@ Source: mlcommons/training_policies, hpc_training_rules.adoc, version 3.0, and t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpcbench.results.mllog_reader import Event
+if TYPE_CHECKING:
+    from hpcbench.results.mllog_reader import Event
 
+LARGEST = 2**53
 QUALITY_KEYS = ("eval_error", "eval_accuracy")
 PUBLISHED_TARGETS = {"cosmoflow": 0.124, "deepcam": 0.82, "oc20": 0.036, "openfold": 0.8}
 PUBLISHED_SAMPLES = {"cosmoflow": (524288, 65536), "deepcam": (121266, 15158)}
@@ -30,7 +32,10 @@ def check_rules(events: list[Event], benchmark: str, division: str, ruleset: str
     (faults if division == "closed" and ruleset == "3.0.0" else notes).extend(_seed(events))
     late = _after_stop(events)
     # An open run may have no target; the official checker decides whether it met the published one.
-    reached = _reached(events, _target(events, PUBLISHED_TARGETS.get(benchmark) if division == "closed" else None))
+    target = named_target(events)
+    if target is None and division == "closed":
+        target = PUBLISHED_TARGETS.get(benchmark)
+    reached = _reached(events, target)
     if late and reached:
         notes.append(f"{late}; allowed, since the target was reached before")
     elif late:
@@ -42,7 +47,7 @@ def check_rules(events: list[Event], benchmark: str, division: str, ruleset: str
 
 def own_target_reached(events: list[Event]) -> bool:
     """Whether the log names a target of its own and a metric before ``run_stop`` reaches it."""
-    return _reached(events, _target(events, None)) is True
+    return _reached(events, named_target(events)) is True
 
 
 def _status(events: list[Event]) -> Iterator[str]:
@@ -125,12 +130,13 @@ def _after_stop(events: list[Event]) -> str:
     return f"{late[0].key} in line {late[0].line} comes after run_stop" if late else ""
 
 
-def _target(events: list[Event], default: float | None) -> float | None:
-    """The target that the log names (the last one if a resumed run changed it), else ``default``."""
+def named_target(events: Sequence[Event]) -> float | None:
+    """The target that the log names (the last one if a resumed run changed it); ``None`` if it names no number."""
     for event in reversed(events):
-        if event.key in ("quality_target", "target_accuracy_reached") and isinstance(event.value, int | float):
-            return float(event.value)
-    return default
+        named = event.value if event.key in ("quality_target", "target_accuracy_reached") else None
+        if isinstance(named, int | float) and abs(named) < LARGEST:
+            return float(named)
+    return None
 
 
 def _reached(events: list[Event], target: float | None) -> bool | None:

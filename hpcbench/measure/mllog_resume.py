@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 from dataclasses import dataclass
@@ -60,6 +61,27 @@ def read_finished(path: Path) -> FinishedLog | None:
         int(start.time_ms), int(stop.time_ms), str(stop.metadata["cause"]), stop.metadata.get("status") == "success",
         targets[-1] if targets else None,
     )  # fmt: skip
+
+
+HEAD_LINES = 100
+"""Lines of a log in which its benchmark is looked for: it is among the first five that a run writes."""
+
+
+def logged_target(path: Path) -> float | None:
+    """The quality that the log at ``path`` names last as the one to reach; ``None`` if it names none."""
+    if not path.is_file():
+        return None
+    events, _ = parse_events(path.read_text(encoding="utf-8", errors="replace").split("\n"))
+    return next((float(event.value) for event in reversed(events) if event.key == "quality_target"), None)
+
+
+def logged_benchmark(path: Path) -> str | None:
+    """The benchmark of the log at ``path``, which its first lines name; ``None`` without a log, or if none does."""
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", errors="replace") as log:
+        events, _ = parse_events([line.rstrip("\n") for line in itertools.islice(log, HEAD_LINES)])
+    return next((str(event.value) for event in events if event.key == "submission_benchmark"), None)
 
 
 def read_old(path: Path, epoch: float | None, extend: bool = False) -> OldLog:

@@ -32,13 +32,18 @@ class ProbeResult:
     """Seconds of an all-reduce of 16 MiB over all ranks; unset for a single rank."""
 
 
+def product_type(device_type: str) -> str:
+    """The type of the matrices on a device of this type, whatever a run trains in."""
+    return "float32" if device_type == "cpu" else "bfloat16"
+
+
 def probe(group: Group, device: torch.device) -> ProbeResult:
     """Measure; collective."""
     import torch
 
     accelerated = device.type != "cpu"
     size = ACCELERATOR_SIZE if accelerated else SIZE["cpu"]
-    kind = torch.bfloat16 if accelerated else torch.float32
+    kind: torch.dtype = getattr(torch, product_type(device.type))
     left = torch.randn(size, size, device=device).to(kind)
     gemm_s = timed(lambda: torch.mm(left, left), device)
     buffer = torch.zeros(REDUCED_BYTES // 4, device=device)

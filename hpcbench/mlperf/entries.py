@@ -6,64 +6,38 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from hpcbench.mlperf.convergence_check import (
     RUNS,
     SAMPLES_AS_EPOCHS,
-    ConvergenceTest,
     check_convergence,
     has_points,
     olympic,
 )
-from hpcbench.mlperf.entry_rules import check_entry
+from hpcbench.mlperf.entry import (
+    UNCONVERGED,
+    Entry,
+    copies,
+    distinct_seeds,
+    failed,
+    reasons_lost,
+    repeated_seeds,
+    unrepeated,
+    why_lost,
+)
+from hpcbench.mlperf.entry_rules import check_entry, wrong_ends
+from hpcbench.mlperf.explain_scores import explain
 from hpcbench.mlperf.find_logs import IN_TREES, LOG
 from hpcbench.mlperf.log_cache import LogCache
 from hpcbench.mlperf.official_folders import Folder, official_folders
-from hpcbench.mlperf.official_log import OfficialLog
-from hpcbench.mlperf.official_score import OfficialScore
-from hpcbench.mlperf.rulesets import NEWEST, WITHOUT, ruleset_of_round
-from hpcbench.mlperf.run_record import FEWEST_ALIKE, UNREAD, RunRecord
+from hpcbench.mlperf.read_log import claims_epochs
+from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
 from hpcbench.mlperf.run_window import median_window
 from hpcbench.results.units import counted
 
 MINUTE_S = 60.0
-UNCONVERGED = "did not converge"
-
-
-@dataclass
-class Entry:
-    """Runs that make one score together."""
-
-    runs: list[RunRecord]
-    """The runs that count: all but the pruned ones."""
-    pruned: int = 0
-    score_min: float | None = None
-    """Time to train: olympic mean in minutes, normalised. Throughput: minutes from the first start to the last stop."""
-    withheld_min: float | None = None
-    """The minutes that would be the score, of an entry to which the rules give none; see ``may_have_score``."""
-    models_per_min: float | None = None
-    """Throughput only: runs divided by these minutes."""
-    official: OfficialScore | None = None
-    """What ``mlperf_logging`` gives to the folder; ``None`` without its logs, or without rules for the round."""
-    logs: dict[str, OfficialLog] = field(default_factory=dict)
-    """What the official tools see of each log, by the name of its file."""
-    convergence: ConvergenceTest | None = None
-    """In the closed division, if the rules have reference points."""
-    faults: list[str] = field(default_factory=list)
-    """Rules that the entry breaks; each message starts with the rule's name."""
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def first(self) -> RunRecord:
-        """A readable run, for what all runs have in common."""
-        return next((run for run in self.runs if run.start_unix_s is not None), self.runs[0])
-
-    @property
-    def ruleset(self) -> str | None:
-        """The rules of the round; the newest if the round is unknown, ``None`` for v0.7."""
-        return None if self.first.round == WITHOUT else ruleset_of_round(self.first.round) or NEWEST
 
 
 def entries_of(
@@ -76,7 +50,7 @@ def entries_of(
     folders: dict[Path, list[RunRecord]] = {}
     for record in records:
         if record.origin in IN_TREES:
-            folder = Path(record.path).parent
+            folder = Path(record.path).absolute().parent  # a relative path may lack the folders above it
             folders.setdefault(folder.parent if record.pruned else folder, []).append(record)
     made: dict[Path, Entry] = {}
     for folder, runs in folders.items():
@@ -87,6 +61,7 @@ def entries_of(
         ruled = {folder: entry.ruleset for folder, entry in made.items()}
         known = {folder: ruleset for folder, ruleset in ruled.items() if ruleset is not None}
         official = official_folders(known, cache)
+    official = {folder.absolute(): found for folder, found in official.items()}
     for folder, entry in made.items():
         if folder in official:
             entry.official, entry.logs = official[folder]
@@ -96,7 +71,19 @@ def entries_of(
                 entry.notes.append(f"official: {len(given)} of {len(entry.logs)} logs of the folder were given")
         score(entry, cache)
         explain(entry)
+    check_beside(made)
     return list(made.values())
+
+
+def check_beside(entries: Mapping[Path, Entry]) -> None:
+    """A throughput comes with a time to train that counts: add a fault where those given have none by any rule."""
+    for folder, entry in entries.items():
+        beside = [other for path, other in entries.items() if path.name == folder.name
+                  and path.parents[2] == folder.parents[2] and other.first.mode != "throughput"]  # fmt: skip
+        if entry.first.mode != "throughput" or not beside:
+            continue
+        if all(other.score_min is None and other.withheld_min is None for other in beside):
+            entry.faults.append(f"alone: no time to train of {folder.name} by the organization has a score")
 
 
 def number_of(run: RunRecord) -> int:
@@ -118,6 +105,7 @@ def score(entry: Entry, cache: LogCache | None = None) -> None:
     if needed is not None:
         check_count(entry, needed, len(counting) if throughput else len(entry.runs))
     check_seeds(entry)
+    check_copies(entry)
     compare_convergence(entry, counting, cache)
     if throughput:
         score_throughput(entry, counting)
@@ -133,30 +121,17 @@ def score(entry: Entry, cache: LogCache | None = None) -> None:
 def may_have_score(entry: Entry, counting: Sequence[RunRecord], needed: int | None) -> bool:
     """Whether the rules give a score: to enough runs that pass the convergence test and, if closed, share no seed.
 
-    Instances that share one are left out of ``counting``. v0.7 has no rule on seeds.
+    Copies of a log are no runs, and a time is none if the lines between its ends contradict it. Instances that
+    share a seed are left out of ``counting``. v0.7 has no rule on seeds.
     """
     if needed is not None and len(counting) < needed:
+        return False
+    if copies(unrepeated(entry)) or any(wrong_ends(run) for run in counting):
         return False
     alike = entry.first.mode != "throughput" and repeated_seeds(entry) > 0
     if alike and entry.first.division == "closed" and entry.ruleset is not None:
         return False
     return entry.convergence is None or entry.convergence.passed
-
-
-def distinct_seeds(entry: Entry) -> list[RunRecord]:
-    """The instances without those that have the seed of another; of each seed the first one that did not fail."""
-    lost = {id(run) for run in failed(entry, entry.runs)}
-    kept: dict[object, RunRecord] = {}
-    for run in sorted(entry.runs, key=lambda run: id(run) in lost):
-        kept.setdefault(("no seed", id(run)) if run.seed is None else run.seed, run)
-    chosen = {id(run) for run in kept.values()}
-    return [run for run in entry.runs if id(run) in chosen]
-
-
-def repeated_seeds(entry: Entry) -> int:
-    """The number of runs with the seed of another."""
-    seeds = Counter(run.seed for run in entry.runs if run.seed is not None)
-    return sum(count - 1 for count in seeds.values())
 
 
 def window(entry: Entry, needed: int | None) -> list[RunRecord]:
@@ -192,6 +167,13 @@ def check_seeds(entry: Entry) -> None:
         entry.notes.append(f"trajectory: {same} of {len(entry.runs)} runs have the same")
 
 
+def check_copies(entry: Entry) -> None:
+    """Check that each log is of a run of its own, whatever its seed says."""
+    if number := copies(unrepeated(entry)):
+        what = "with the start, the times and the evaluations of another"
+        entry.faults.append(f"copies: {counted(number, 'log')} {what}: one run")
+
+
 def compare_convergence(entry: Entry, counting: Sequence[RunRecord], cache: LogCache | None = None) -> None:
     """Test against the reference convergence points, in the closed division."""
     run, ruleset = entry.first, entry.ruleset
@@ -199,7 +181,7 @@ def compare_convergence(entry: Entry, counting: Sequence[RunRecord], cache: LogC
         return
     if run.division != "closed" or run.global_batch_size is None or len(counting) < 3:
         return
-    epochs = [epochs_as_logged(run) if run.status == "success" else None for run in counting]
+    epochs = [epochs_to_test(run) if run.converged else None for run in counting]
     batch = run.global_batch_size
     test = check_convergence(run.application, ruleset, batch, epochs, log_cache=cache)
     # A throughput is tested, but its time is not normalised.
@@ -208,42 +190,16 @@ def compare_convergence(entry: Entry, counting: Sequence[RunRecord], cache: LogC
         entry.faults.append(f"convergence: {entry.convergence.words}")
 
 
-def epochs_as_logged(run: RunRecord) -> float | None:
-    """Epochs of a run as the reference convergence points count them: those of OpenFold in samples."""
+def epochs_to_test(run: RunRecord) -> float | None:
+    """Epochs of a run as the reference convergence points count them: those of OpenFold in samples.
+
+    A log that claims more epochs than it has begun counts with those that it has.
+    """
+    if claims_epochs(run):
+        return float(run.epochs_begun or 0)
     if run.application != SAMPLES_AS_EPOCHS or run.epochs is None or run.train_samples is None:
         return run.epochs
     return run.epochs * run.train_samples
-
-
-def failed(entry: Entry, runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Runs without a time that counts: those without success, and those whose log the official checker rejects."""
-    return [run for run in runs if run.status != "success" or run.time_to_train_s is None or not accepted(entry, run)]
-
-
-def accepted(entry: Entry, run: RunRecord) -> bool:
-    """Whether the official checker accepts the log of a run; true if it was not asked."""
-    log = entry.logs.get(Path(run.path).name)
-    return log is None or (log.accepted and log.crash is None)
-
-
-def why_lost(entry: Entry, run: RunRecord) -> str:
-    """Why a run of ``failed`` has no time that counts."""
-    log = entry.logs.get(Path(run.path).name)
-    if run.reason is not None and run.reason.startswith(UNREAD):
-        return "its log cannot be read"
-    if run.status != "success" or run.time_to_train_s is None or log is None:
-        return UNCONVERGED
-    if log.crash is not None:
-        return f"the official checker crashes on its log: {log.crash}"
-    return UNCONVERGED if log.rejection is None else f"its log is rejected: {log.rejection}"
-
-
-def reasons_lost(entry: Entry, lost: Sequence[RunRecord]) -> str | None:
-    """The reason of each run of ``failed``; ``None`` if it is that none converged."""
-    reasons = {Path(run.path).stem: why_lost(entry, run) for run in lost}
-    if set(reasons.values()) == {UNCONVERGED}:
-        return None
-    return "; ".join(f"{name}: {why}" for name, why in reasons.items())
 
 
 def score_time(entry: Entry, counting: Sequence[RunRecord]) -> None:
@@ -281,53 +237,3 @@ def score_throughput(entry: Entry, counting: Sequence[RunRecord]) -> None:
              if run.start_unix_s is not None and run.time_to_train_s is not None]  # fmt: skip
     entry.score_min = (max(stops) - min(starts)) / MINUTE_S
     entry.models_per_min = len(counting) / entry.score_min
-
-
-def explain(entry: Entry) -> None:
-    """Say why the official tool gives no score, or a score other than that by the rules."""
-    official = entry.official
-    if entry.ruleset is None:
-        entry.notes.append(f"official: {WITHOUT} has no official HPC ruleset")
-    if official is None:
-        return
-    if ruleset_of_round(entry.first.round) is None:
-        entry.notes.append(
-            f"ruleset: {entry.ruleset}, since no folder above the organization names a round that has one"
-        )
-    if official.crash is not None:
-        entry.notes.append(f"official: the tool crashes, with all of the organization: {official.crash}")
-    elif official.minutes is None:
-        entry.notes.append(f"official: no score: {official.why}")
-    elif entry.score_min is None or not math.isclose(official.minutes, entry.score_min, abs_tol=1e-6, rel_tol=1e-9):
-        other = "the rules give no score" if entry.score_min is None else "the rules give another score"
-        entry.notes.append(f"official: {'; '.join(differences(entry, official)) or other}")
-
-
-def differences(entry: Entry, official: OfficialScore) -> list[str]:
-    """List the reasons why an official score differs from that by the rules."""
-    reasons = []
-    needed = RUNS.get(entry.first.application or "")
-    throughput = entry.first.mode == "throughput"
-    if not throughput and needed is not None and len(entry.logs) > needed:
-        reasons.append(f"it counts all {len(entry.logs)} logs")
-    factor = entry.convergence.factor if entry.convergence is not None and entry.convergence.passed else 1.0
-    if not throughput and not math.isclose(official.factor, factor, rel_tol=1e-9):
-        there = f"multiplied by {official.factor:.6g} as scaling.json says" if official.factor != 1 else (
-            "not yet normalised, since the package checker has not written scaling.json"
-        )  # fmt: skip
-        reasons.append(f"{there}; the rules give {factor:.6g}")
-    lost = [run for run in failed(entry, entry.runs) if accepted(entry, run)]
-    if lost:
-        reasons.append(f"it counts {counted(len(lost), 'run')} whose run_stop is not a success")
-    rejected = sum(not log.accepted for log in entry.logs.values())
-    if throughput and rejected:
-        reasons.append(f"it leaves out {counted(rejected, 'log')} that it rejects, and the rules ask to prune them")
-    counting = distinct_seeds(entry) if throughput else entry.runs
-    repeated = [run for run in entry.runs if run not in counting and accepted(entry, run)]
-    if repeated:
-        reasons.append(f"it counts {counted(len(repeated), 'instance')} with the seed of another")
-    if {Path(run.path).name for run in entry.runs} != set(entry.logs):
-        reasons.append("it counts files whose names have no number")
-    if len({(run.application, run.global_batch_size, run.division) for run in entry.runs}) > 1:
-        reasons.append("it does not see that the runs differ")
-    return reasons

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.mlperf.entries import Entry
+from hpcbench.mlperf.entry import Entry
 from hpcbench.mlperf.runs_table import printable
 from hpcbench.results.not_verified import NOT_VERIFIED
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbench.mlperf.read_log import count, text, whole
+from hpcbench.mlperf.log_phases import WRONG_ENDS
+from hpcbench.mlperf.read_log import claims_epochs, count, text, whole
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.units import counted
 from staging.errors import DataError
@@ -61,7 +62,7 @@ def description_of(organization: Path, system: str) -> Description:
 def check_entry(runs: Sequence[RunRecord], pruned: int) -> Findings:
     """Apply the rules to the runs of an entry in the tree of an organization; ``pruned`` more runs are left out."""
     findings = Findings()
-    folder = Path(runs[0].path).parent
+    folder = Path(runs[0].path).absolute().parent
     throughput = runs[0].mode == "throughput"
     above = folder.parents[1] if folder.parent.name in ("strong", "weak") else folder.parent
     organization = above.parents[1] if len(above.parents) > 1 else above
@@ -69,6 +70,8 @@ def check_entry(runs: Sequence[RunRecord], pruned: int) -> Findings:
     check_system(findings, runs, described, above.name)
     check_init(findings, runs)
     check_clock(findings, runs)
+    check_epochs(findings, runs)
+    check_recipe(findings, runs)
     if throughput:
         check_alone(findings, organization, folder.name)
         check_scale(findings, runs, pruned, described)
@@ -106,6 +109,37 @@ def check_clock(findings: Findings, runs: Sequence[RunRecord]) -> None:
     back = [run for run in runs if any(note.startswith("the clock goes back") for note in run.notes)]
     if back:
         findings.notes.append(f"clock: goes back in {len(back)} of {counted(len(runs), 'log')}")
+    wrong = [(run, why) for run in runs if (why := wrong_ends(run))]
+    if wrong:
+        run, why = wrong[0]
+        findings.faults.append(
+            f"clock: the run lasted longer than it says in {len(wrong)} of {counted(len(runs), 'log')}; "
+            f"{Path(run.path).stem}: {why}"
+        )
+
+
+def wrong_ends(run: RunRecord) -> str | None:
+    """How the lines of a run contradict its ``run_start`` or ``run_stop``; ``None`` if they do not."""
+    return next((note.removeprefix(WRONG_ENDS) for note in run.notes if note.startswith(WRONG_ENDS)), None)
+
+
+def check_epochs(findings: Findings, runs: Sequence[RunRecord]) -> None:
+    """Epochs count from 1 without a gap: more of them would pass the convergence test too easily."""
+    claimed = [run for run in runs if claims_epochs(run)]
+    if claimed:
+        first = claimed[0]
+        findings.faults.append(
+            f"epochs: more than were begun in {len(claimed)} of {counted(len(runs), 'log')}; "
+            f"{Path(first.path).stem} claims {first.epochs:g} and has {first.epochs_begun}"
+        )
+
+
+def check_recipe(findings: Findings, runs: Sequence[RunRecord]) -> None:
+    """All runs of a score have the same hyperparameters."""
+    keys = sorted({key for run in runs for key in run.recipe})
+    unlike = [key for key in keys if len({repr(run.recipe.get(key)) for run in runs if run.recipe}) > 1]
+    if unlike:
+        findings.notes.append(f"recipe: the runs differ in {', '.join(unlike[:5])}")
 
 
 def check_alone(findings: Findings, organization: Path, benchmark: str) -> None:
@@ -129,7 +163,8 @@ def check_scale(findings: Findings, runs: Sequence[RunRecord], pruned: int, desc
         findings.faults.append(f"scale: an instance has {size:,} accelerators, the system {total:,}")
     if total > most:
         findings.faults.append(
-            f"scale: the system has {total:,} accelerators, its {len(runs) + pruned} instances at most {most:,}"
+            f"scale: the system has {total:,} accelerators, its {counted(len(runs) + pruned, 'instance')} at most "
+            f"{most:,}"
         )
 
 

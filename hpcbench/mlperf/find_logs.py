@@ -52,7 +52,8 @@ def find_runs(paths: Sequence[Path]) -> list[LogLocation]:
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist; give run folders, logs, or folders of a round")
-        below = list(log_locations(path, packaged))
+        # The folders above a log say what it is, which `..` within its path would hide.
+        below = list(log_locations(path.resolve() if ".." in path.parts else path, packaged))
         if not below:
             raise InputError(f"{path} holds no run: no mllog.txt and no result_0.txt, result_1.txt, ... below it")
         for location in below:
@@ -66,11 +67,14 @@ def is_packaged(organization: Path) -> bool:
 
 
 def log_locations(path: Path, packaged: Callable[[Path], bool] = is_packaged) -> Iterator[LogLocation]:
-    """Yield the logs at ``path`` and below it; links to folders are not followed."""
+    """Yield the logs at ``path`` and below it; links to folders are not followed.
+
+    Raises ``InputError`` for a folder that cannot be read, whose runs would be missing from every table.
+    """
     if path.is_file():
         yield location_of(path, packaged)
         return
-    for folder, folders, files in os.walk(path):
+    for folder, folders, files in os.walk(path, onerror=refuse_unreadable):
         folders.sort()
         if "mllog.txt" in files and "config.yaml" in files:
             folders.clear()
@@ -78,6 +82,11 @@ def log_locations(path: Path, packaged: Callable[[Path], bool] = is_packaged) ->
             continue
         logs = (Path(folder) / name for name in sorted(files, key=by_number) if LOG.fullmatch(name))
         yield from (location_of(log, packaged) for log in logs)
+
+
+def refuse_unreadable(error: OSError) -> None:
+    """Raise ``InputError`` for a folder whose content cannot be listed."""
+    raise InputError(f"{error.filename} cannot be read ({error.strerror}); make it readable, or give other paths")
 
 
 def by_number(name: str) -> tuple[int, str]:

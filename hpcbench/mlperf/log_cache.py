@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 READERS = (
+    "hpcbench.measure.log_rules",
     "hpcbench.mlperf.convergence_check",
     "hpcbench.mlperf.log_phases",
     "hpcbench.mlperf.official_checker",
     "hpcbench.mlperf.official_log",
+    "hpcbench.mlperf.reached_target",
     "hpcbench.mlperf.read_log",
     "hpcbench.mlperf.run_record",
     "hpcbench.mlperf.step_lines",

@@ -15,6 +15,11 @@ MOST_STEPS = 2**53
 MOST_EPOCHS = 1000
 """Most epochs of a block; a larger ``epoch_count`` is not believed."""
 STOPS = ("epoch_stop", "block_stop")
+BEGINS = ("epoch_start", "block_start", "eval_start")
+ENDS = (*STOPS, "eval_stop", "eval_error", "eval_accuracy")
+WRONG_ENDS = "the clock of the run contradicts its lines: "
+LEAST_WRONG_S = 1.0
+"""Times of lines may differ by less from those of ``run_start`` and ``run_stop``: they are of several processes."""
 _time_ms = attrgetter("time_ms")
 
 
@@ -72,6 +77,7 @@ def phases_of(events: Sequence[Event], *, staged_beside: bool = False) -> LogPha
         phases.notes.append("no run_stop after run_start" if stop is None else "run_stop is not after run_start")
         return phases
     phases.time_to_train_s = (stop - start) / 1e3
+    phases.notes += _wrong_ends(events, start, stop)
     staged = _intervals(events, "staging_start", "staging_stop", phases)
     before = [interval for interval in staged if interval[0] < start]
     within = [interval for interval in staged if start <= interval[0] < stop]
@@ -99,6 +105,26 @@ def phases_of(events: Sequence[Event], *, staged_beside: bool = False) -> LogPha
 
 def _first(events: Sequence[Event], key: str) -> float | None:
     return next((event.time_ms for event in events if event.key == key), None)
+
+
+def _wrong_ends(events: Sequence[Event], start: float, stop: float) -> list[str]:
+    """What is wrong with ``run_start`` and ``run_stop``: there are several, or lines between have times outside.
+
+    Such a run lasted longer than from one to the other.
+    """
+    keys = [event.key for event in events]
+    notes = [f"{keys.count(key)} lines {key}, of which the first counts"
+             for key in ("run_start", "run_stop") if keys.count(key) > 1]  # fmt: skip
+    first, last = keys.index("run_start"), keys.index("run_stop")
+    between = events[first:last]
+    early_s = (start - min((event.time_ms for event in between if event.key in BEGINS), default=start)) / 1e3
+    late_s = (max((event.time_ms for event in between if event.key in ENDS), default=stop) - stop) / 1e3
+    wrong = []
+    if early_s >= LEAST_WRONG_S:
+        wrong.append(f"run_start is {early_s:.3g} s later than a line below it")
+    if late_s >= LEAST_WRONG_S:
+        wrong.append(f"run_stop is {late_s:.3g} s earlier than a line above it")
+    return notes + ([f"{WRONG_ENDS}{', '.join(wrong)}"] if wrong else [])
 
 
 def _length(intervals: Sequence[Interval]) -> float | None:
@@ -138,6 +164,12 @@ def _epochs(events: Sequence[Event], stop: float) -> list[tuple[float, float, in
             made.append((begin.time_ms, min(event.time_ms, stop), _epoch_count(begin) if ended else 1))
         begin = event if event.key == f"{word}_start" else None
     return made
+
+
+def epochs_begun(events: Sequence[Event]) -> int:
+    """The number of epochs that began in ``events``, whatever the times of their lines."""
+    word = "epoch" if any(event.key == "epoch_start" for event in events) else "block"
+    return sum(_epoch_count(event) if word == "block" else 1 for event in events if event.key == f"{word}_start")
 
 
 def _epoch_count(block: Event) -> int:

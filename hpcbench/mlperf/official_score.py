@@ -18,6 +18,7 @@ from pathlib import Path
 from hpcbench.mlperf.convergence_check import RUNS
 from hpcbench.mlperf.official_checker import quiet_logging
 from hpcbench.mlperf.official_log import OfficialLog, words_of
+from hpcbench.results.units import counted as number_of
 
 LOGS = "result_*.txt"
 """Files that the official tools treat as logs; their names need no number."""
@@ -50,7 +51,7 @@ class OfficialScore:
 
 def log_files(folder: Path) -> list[Path]:
     """List the logs of a folder, in the order in which the official tools find them: that of the filesystem."""
-    return [Path(name) for name in glob.glob(f"{folder}/{LOGS}")]  # noqa: PTH207 (the order is that of glob)
+    return [Path(name) for name in glob.glob(f"{glob.escape(str(folder))}/{LOGS}")]  # noqa: PTH207 (its order)
 
 
 def official_score(folder: Path, logs: Sequence[OfficialLog], throughput: bool, ruleset: str) -> OfficialScore:
@@ -109,7 +110,7 @@ def time_score(folder: Path, logs: Sequence[OfficialLog]) -> OfficialScore:
         return OfficialScore(why=f"{dropped} logs are not accepted; one may")
     counted = minutes[1 : len(minutes) - (1 - dropped)]
     if not counted:
-        return OfficialScore(why=f"{len(logs)} logs are too few")
+        return OfficialScore(why=f"{number_of(len(logs), 'log is', 'logs are')} too few")
     return OfficialScore(sum(counted) / len(counted) * factor, factor=factor)
 
 

@@ -11,6 +11,7 @@ from hpcbench.mlperf.read_log import read_log, set_rates, text
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
+from hpcbench.results.units import counted
 from staging.errors import DataError
 from staging.formats.regular import read_text
 from staging.one_line import one_line
@@ -24,7 +25,10 @@ def read_own_run(location: LogLocation) -> RunRecord:
         record = read_log(location, staged_beside=True)
     record.path = str(folder.path)
     if not folder.summary.exists():
-        record.reason = record.reason or "the run has not ended"
+        if record.status == "success":
+            record.notes.append("there is no summary.json yet; all columns are from the log")
+        else:
+            record.reason = record.reason or "the run has not ended"
         return record
     summary = folder.read_summary()
     if summary.resumed:
@@ -88,9 +92,11 @@ def use_summary(record: RunRecord, summary: Summary) -> None:
         if record.accelerators:
             record.samples_per_s_per_accelerator = record.samples_per_s / record.accelerators
     if summary.simulated_ranks is not None:
-        record.notes.append(f"{summary.simulated_ranks} ranks were simulated by each: times are not theirs")
+        ranks = counted(summary.simulated_ranks, "rank was", "ranks were")
+        record.notes.append(f"{ranks} simulated by each: times are not theirs")
     if summary.simulated_nodes is not None:
-        record.notes.append(f"its {summary.simulated_nodes} nodes were simulated on one machine")
+        nodes = counted(summary.simulated_nodes, "node was", "nodes were")
+        record.notes.append(f"its {nodes} simulated on one machine")
     if summary.target is None:
         record.epochs, record.reason = None, "the run had no target"
     elif summary.status != "success":

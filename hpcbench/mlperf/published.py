@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hpcbench.measure.log_rules import PUBLISHED_TARGETS
+from hpcbench.mlperf.reached_target import QUALITIES, why_missed
 from hpcbench.mlperf.run_record import RunRecord, source
 
 FOLDER = Path(__file__).parents[1] / "published"
@@ -166,6 +168,9 @@ def run_of(row: Row, entries: Mapping[tuple[str, str, str, str, str], PublishedE
         record.reason = "the log ends before run_stop"
     elif record.status is None:
         record.reason = "run_stop has no status"
+    elif record.status == "success" and record.quality is not None and record.application is not None:
+        target, lower = PUBLISHED_TARGETS.get(record.application), QUALITIES.get(record.application) == "eval_error"
+        record.reason = why_missed([record.quality], target, lower)
     set_rates(record)
     return record
 

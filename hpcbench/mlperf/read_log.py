@@ -11,7 +11,8 @@ from typing import Any
 
 from hpcbench.mlperf.convergence_check import SAMPLES_AS_EPOCHS
 from hpcbench.mlperf.find_logs import LogLocation
-from hpcbench.mlperf.log_phases import phases_of
+from hpcbench.mlperf.log_phases import epochs_begun, phases_of
+from hpcbench.mlperf.reached_target import QUALITIES, target_of, why_missed
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.mlperf.step_lines import OF_STEPS, is_to_be_parsed
 from hpcbench.results.mllog_reader import Event, read_events
@@ -20,7 +21,6 @@ from staging.errors import DataError
 from staging.formats.regular import read_text
 from staging.one_line import one_line
 
-QUALITIES = {"cosmoflow": "eval_error", "deepcam": "eval_accuracy", "oc20": "eval_error", "openfold": "eval_accuracy"}
 RECIPE = ("opt_", "scheduler_")
 RECIPE_KEYS = frozenset({"dropout", "batchnorm_group_size", "gradient_accumulation_frequency"})
 LARGEST = 2**53
@@ -65,6 +65,7 @@ def read_log(location: LogLocation, *, staged_beside: bool = False) -> RunRecord
     set_scale(record, values, system_description(location, record))
     set_end(record, events)
     set_phases(record, events, staged_beside)
+    note_epochs(record)
     return record
 
 
@@ -162,7 +163,9 @@ def set_scale(record: RunRecord, values: dict[str, Any], system: dict[str, Any])
     if record.nodes is not None and per_node is not None:
         record.accelerators = whole(record.nodes * max(per_node, 1))
         if record.accelerators is None:
-            record.notes.append(f"{record.nodes} nodes x {per_node} accelerators are out of range, so unknown")
+            record.notes.append(
+                f"{counted(record.nodes, 'node')} x {counted(per_node, 'accelerator')} are out of range, so unknown"
+            )
     record.accelerator = text(system.get("accelerator_model_name")) or text(system.get("host_processor_model_name"))
     if record.nodes is not None and system_nodes is not None and record.nodes > system_nodes:
         nodes = counted(record.nodes, "node")
@@ -182,6 +185,7 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
     """Set status, epochs and quality."""
     stop = next((number for number, event in enumerate(events) if event.key == "run_stop"), None)
     before = events if stop is None else events[:stop]
+    record.epochs_begun = epochs_begun(before) or None
     key = QUALITIES.get(record.application or "")
     scored = [event for event in before if event.key in ("eval_error", "eval_accuracy")]
     odd = [event for event in scored if not finite(event.value)]
@@ -209,6 +213,8 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
     record.quality = record.qualities[-1]
     if record.status == "success":
         set_epochs(record, evaluations[-1].epoch)
+        lower = (key or evaluations[0].key) == "eval_error"
+        record.reason = why_missed(record.qualities, target_of(record.application, record.origin, events), lower)
 
 
 def set_epochs(record: RunRecord, number: float | None) -> None:
@@ -221,6 +227,20 @@ def set_epochs(record: RunRecord, number: float | None) -> None:
     if record.application == SAMPLES_AS_EPOCHS:
         record.epochs = record.epochs / record.train_samples if record.train_samples else None
         record.notes.append("epoch_num counts samples")
+
+
+def note_epochs(record: RunRecord) -> None:
+    """Add a note if the last evaluation claims more epochs than were trained."""
+    if claims_epochs(record):
+        begun = counted(record.epochs_begun or 0, "epoch")
+        record.notes.append(f"epoch_num of the last evaluation is {record.epochs:g}, and {begun} began before it")
+
+
+def claims_epochs(record: RunRecord) -> bool:
+    """Whether the last evaluation claims at least one epoch more than the log has begun."""
+    if record.application == SAMPLES_AS_EPOCHS or record.epochs is None or not record.epochs_begun:
+        return False
+    return record.epochs_begun <= record.epochs - 1
 
 
 def set_phases(record: RunRecord, events: Sequence[Event], staged_beside: bool) -> None:

@@ -72,13 +72,22 @@ class RunRecord:
     status: str | None = field(
         default=None, metadata=source("status of run_stop: success or aborted; none where the log ends before it")
     )
-    reason: str | None = field(default=None, metadata=source("why a run is not a success, in words"))
+    reason: str | None = field(
+        default=None,
+        metadata=source(
+            "why a run is not a success, in words; run_stop may say success although no evaluation before it reaches "
+            "the target: the published one, or outside the tree of a round the one that the log names"
+        ),
+    )
     epochs: float | None = field(
         default=None,
         metadata=source(
             "epoch_num of the last evaluation (see qualities) before a run_stop with success; of OpenFold, which "
             "counts samples there, divided by train_samples"
         ),
+    )
+    epochs_begun: int | None = field(
+        default=None, metadata=source("number of epoch_start before run_stop, or sum of epoch_count of blocks")
     )
     quality: float | None = field(default=None, metadata=source("value of the last evaluation before run_stop"))
     qualities: list[float] = field(
@@ -127,3 +136,8 @@ class RunRecord:
         default=None, metadata=source("samples_per_s / accelerators", "samples/s")
     )
     notes: list[str] = field(default_factory=list, metadata=source("where the log contradicts itself or its folder"))
+
+    @property
+    def converged(self) -> bool:
+        """Whether ``status`` says success, and no evaluation or summary says otherwise."""
+        return self.status == "success" and self.reason is None

@@ -12,9 +12,9 @@ OF_STEPS = frozenset(
 
 
 def is_of_the_run(line: str) -> bool:
-    """Whether a log line is not one of a step. A line whose key cannot be read counts as one of the run."""
+    """Whether a log line is not one of a step. A line whose key cannot be read, or has several, is one of the run."""
     key = KEY.search(line)
-    return key is None or key.group(1) not in OF_STEPS
+    return key is None or key.group(1) not in OF_STEPS or line.count('"key"') > 1
 
 
 def is_to_be_parsed(line: str) -> bool:

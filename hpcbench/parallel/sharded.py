@@ -21,6 +21,11 @@ from hpcbench.parallel.shard_messages import ShardMessages
 UNIT = 2**20
 """Number of parameters from which a module is gathered and freed on its own."""
 
+WHOLE = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
+"""Modules that take parameters of their children without calling these, so that no child can be gathered alone."""
+CONTAINERS = (nn.ModuleList, nn.ModuleDict)
+"""Modules that are never called, so that nothing would gather them."""
+
 
 class ShardedGradients:
     """Replaces ``GradientReducer`` where FSDP2 sums gradients over all ranks, in the backward pass."""
@@ -83,13 +88,19 @@ def shard_model(
 
 
 def units(model: nn.Module, at_least: int) -> Iterator[nn.Module]:
-    """The modules below ``model`` with ``at_least`` parameters or more, none of whose children has as many."""
+    """The modules below ``model`` with ``at_least`` parameters or more, none of whose children has as many.
+
+    A module that computes with its children's parameters itself is a unit as a whole. A container, which computes
+    nothing, is none: what it holds belongs to the module around it.
+    """
     for child in model.children():
-        if size(child) >= at_least:
-            if any(size(grandchild) >= at_least for grandchild in child.children()):
-                yield from units(child, at_least)
-            else:
-                yield child
+        if size(child) < at_least:
+            continue
+        inside = any(size(grandchild) >= at_least for grandchild in child.children())
+        if isinstance(child, WHOLE) or not (inside or isinstance(child, CONTAINERS)):
+            yield child
+        else:
+            yield from units(child, at_least)
 
 
 def size(module: nn.Module) -> int:

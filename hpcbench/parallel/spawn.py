@@ -20,6 +20,9 @@ from staging.ranks.signals import CAUGHT, ignore_at_exit
 FOREIGN = ("PMI_", "PMIX_", "OMPI_", "MPI_LOCAL", "HYDRA_", "SLURM_PROCID", "SLURM_LOCALID", "TORCHELASTIC_")
 """Prefixes of the variables of other launchers, which the ranks must not see."""
 
+ENDED_WELL = (DONE, TARGET_NOT_REACHED)
+"""Exit codes of ranks that are no failure: others may still work, and fail."""
+
 GRACE_S = 3.0
 """When one rank fails, the others end. Those still running after this time get SIGTERM; after twice this, SIGKILL."""
 
@@ -97,13 +100,13 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
     code, failed_at = DONE, float("inf")
     asked = False
     while any(rank.poll() is None for rank in ranks):
-        if code == DONE and _first_failure(ranks) != DONE:
+        if code in ENDED_WELL and _first_failure(ranks) != code:
             # The system reports a killed rank a moment after its victims may have noticed and ended.
             time.sleep(REPORTED_S)
             code = _first_failure(ranks)
             _kill_stopped(ranks)
         # Ranks that miss the target end normally, the first one while rank 0 still writes its report.
-        if code not in (DONE, TARGET_NOT_REACHED):
+        if code not in ENDED_WELL:
             failed_at = min(failed_at, time.monotonic())
         waited = time.monotonic() - failed_at
         if waited > GRACE_S and not asked:
@@ -112,14 +115,15 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
         if waited > 2 * GRACE_S:
             _signal(ranks, signal.SIGKILL)
         time.sleep(0.05)
-    return code or _first_failure(ranks)
+    return _first_failure(ranks) if code in ENDED_WELL else code
 
 
 def _first_failure(ranks: list[subprocess.Popen[bytes]]) -> int:
     codes = [rank.returncode for rank in ranks if rank.poll() is not None and rank.returncode != 0]
-    # A rank that was killed is the cause; others that end with 1 are its victims.
+    # A rank that was killed is the cause; others that end with 1 are its victims. One that missed the target is none.
     killed = [128 - code for code in codes if code < 0]
-    return killed[0] if killed else codes[0] if codes else DONE
+    failed = killed or [code for code in codes if code != TARGET_NOT_REACHED] or codes
+    return failed[0] if failed else DONE
 
 
 def _kill_stopped(ranks: list[subprocess.Popen[bytes]]) -> None:

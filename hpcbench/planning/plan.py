@@ -25,6 +25,7 @@ from hpcbench.planning.counting import PassCount, build, count_pass, on_processo
 from hpcbench.planning.heap import LIBRARY_BYTES, peak_of_steps
 from hpcbench.planning.sharded_bytes import gathered_bytes, shard_bytes, sharded_traffic
 from staging.errors import InputError
+from staging.units import counted
 
 MOST_PLACES = 64
 """The most ranks that a mesh splits a sample over; no mesh with more is tried."""
@@ -325,13 +326,14 @@ def check(meshes: Sequence[MeshPlan], refused: dict[MeshShape, str], machine: Ma
     """Raise ``InputError`` where there is no mesh, or none that fits."""
     if not meshes:
         raise InputError(
-            f"{machine.ranks} rank{'s' if machine.ranks > 1 else ''} form no mesh: {next(iter(refused.values()))}"
+            f"{counted(machine.ranks, 'rank')} form{'s' if machine.ranks == 1 else ''} no mesh: "
+            f"{next(iter(refused.values()))}"
         )
     if all(mesh.fits is False for mesh in meshes):
         least = min(meshes, key=lambda mesh: mesh.memory)
         assert machine.memory is not None
         raise InputError(
-            f"no mesh of {machine.ranks} ranks fits {machine.memory / 1e9:.4g} GB per GPU: the least is "
-            f"{least.shape.words} (data x spatial) with {least.memory / 1e9:.4g} GB; lower train.local_batch_size, "
-            "set parallel.activation_checkpointing or parallel.shard_states, or take more GPUs"
+            f"no mesh of {counted(machine.ranks, 'rank')} fits {machine.memory / 1e9:.4g} GB per GPU: the least is "
+            f"{least.shape.words} (data x spatial) with {least.memory / 1e9:.4g} GB; lower train.local_batch_size, set "
+            "parallel.activation_checkpointing or parallel.shard_states, or take more GPUs"
         )

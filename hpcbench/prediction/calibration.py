@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,9 @@ from hpcbench.prediction.staging_and_evaluation import data_staging_s, full_spee
 from hpcbench.prediction.step_time import StepCase, device_s, entry_case, exposed_s, jitter
 
 Floats = NDArray[np.float64]
+
+ALIKE = 0.01
+"""Stagings of as much on each node, within this share, are of one size."""
 
 
 class KernelTime(Protocol):
@@ -63,12 +67,19 @@ class Calibration:
     messages: MessageTime | None = None
     """Messages of a characterisation on several ranks; ``None``: those that are fitted to published entries."""
 
-    def noise(self, fitted: Fitted, rng: np.random.Generator, count: int) -> Noise:
-        """What remains unknown: for a calibrated machine the growth, for any other the site."""
+    def noise(self, fitted: Fitted, rng: np.random.Generator, count: int, full_speed_s: float = 0.0) -> Noise:
+        """What remains unknown: for a calibrated machine the growth, for any other the site.
+
+        ``full_speed_s`` is that of the staging: a run of the same size tells more of it than one of another.
+        """
         step = (
             np.exp(fitted.growth * rng.standard_normal(count)) if self.runs else np.exp(fitted.step.noise(rng, count))
         )
-        data_staging = np.exp(fitted.data_staging.noise(rng, count) * (0.5 if self.staged else 1.0))
+        if self.staged:
+            alike = any(math.isclose(run.full_speed_s, full_speed_s, rel_tol=ALIKE) for run in self.staged)
+            data_staging = np.exp((fitted.staging_repeat if alike else fitted.staging_growth).draw(rng, count))
+        else:
+            data_staging = np.exp(fitted.data_staging.noise(rng, count))
         run_factor = np.exp(RUN_SPREAD * rng.standard_normal(count))
         return Noise(
             step * run_factor, data_staging, np.exp(fitted.evaluation.noise(rng, count)),

@@ -12,6 +12,7 @@ from hpcbench.mlperf.published import PublishedRun
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.prediction.platforms import Platform, platform_of
 from hpcbench.prediction.workload import Work, published_work
+from hpcbench.results.units import counted
 from staging.errors import InputError
 
 REFERENCE_CODE = frozenset({("ANL", "v1.0")})
@@ -106,7 +107,7 @@ class ModelEntry:
     @property
     def words(self) -> str:
         """The entry in words."""
-        size = f"{self.accelerators:,} accelerators, batch {self.global_batch:,}"
+        size = f"{counted(self.accelerators, 'accelerator')}, batch {self.global_batch:,}"
         return f"{self.round} {self.application} {self.site}, {size}"
 
     @property
@@ -123,7 +124,7 @@ def model_entries(records: Iterable[RunRecord], machines: Sequence[Machine]) -> 
     """
     groups: dict[tuple[object, ...], list[RunRecord]] = {}
     for record in records:
-        usable = record.status == "success" and not record.pruned and record.application in published_work()
+        usable = record.converged and not record.pruned and record.application in published_work()
         if usable and None not in (epochs_of(record), record.epochs, record.time_to_train_s):
             key = (record.round, record.application, record.mode, record.organization, record.system,
                    record.global_batch_size, record.division)  # fmt: skip

@@ -27,6 +27,7 @@ from hpcbench.prediction.recipes import (
     reference_points,
     same,
 )  # fmt: skip
+from hpcbench.probability import EPOCHS_WEIGHT, pooled_scatter, student_draws
 from hpcbench.results.units import counted
 from staging.errors import InputError
 
@@ -43,6 +44,9 @@ class EpochSpreads:
     sources: float
     other: float
     other_spread: float
+    """With what the few entries leave unknown of ``other``."""
+    other_freedom: float
+    """Degrees of freedom of ``other_spread``."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,13 @@ class Epochs:
     """Standard deviation of the logarithm of a single run's epochs about the mean."""
     basis: Basis
     words: str
+    freedom: float = math.inf
+    """Degrees of freedom of both standard deviations; infinite if they count as known."""
 
     def draw(self, rng: np.random.Generator, count: int, runs: int = 1) -> Floats:
         """Draws of the mean epochs of ``runs`` runs."""
         sd = math.sqrt(self.uncertainty**2 + self.seeds**2 / runs)
-        return np.asarray(self.mean * np.exp(sd * rng.standard_normal(count)))
+        return np.asarray(self.mean * np.exp(sd * student_draws(rng, self.freedom, count)))
 
 
 def groups_of(entries: Sequence[ModelEntry]) -> dict[tuple[str, int, Recipe], list[tuple[float, ...]]]:
@@ -92,11 +98,24 @@ def fit_spreads(entries: Sequence[ModelEntry]) -> EpochSpreads:
             between += (len(means) - 1) * (statistics.variance(means) - expected)
             freedom += len(means) - 1
     sources_sd = math.sqrt(max(between / max(freedom, 1), 0.0))
-    ratios = [ratio for entry in entries if (ratio := other_ratio(entry)) is not None]
-    middle = statistics.median(ratios)
-    return EpochSpreads(
-        seeds, sources_sd, middle, math.sqrt(statistics.fmean((ratio - middle) ** 2 for ratio in ratios)),
-    )  # fmt: skip
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for entry in entries:
+        ratio = other_ratio(entry)
+        if ratio is not None:
+            ratios.setdefault((entry.application, entry.site), []).append(ratio)
+    return EpochSpreads(seeds, sources_sd, *other_scatter(list(ratios.values())))
+
+
+def other_scatter(groups: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Median, spread and degrees of freedom of logarithms that are alike within each group.
+
+    Each group counts alike, since its values are of one recipe, or nearly. The spread is that of a new one about the
+    median: with the median's own error, which is pi / 2 times that of a mean.
+    """
+    middle, number = statistics.median(ratio for group in groups for ratio in group), len(groups)
+    squares = sum(statistics.fmean((ratio - middle) ** 2 for ratio in group) for group in groups)
+    freedom = max(number - 1, 1)
+    return middle, math.sqrt(squares / freedom * (1 + math.pi / 2 / number)), freedom
 
 
 def other_ratio(entry: ModelEntry) -> float | None:
@@ -163,6 +182,7 @@ def other_epochs(application: str, ruleset: str, batch: int, spreads: EpochSprea
     return Epochs(
         reference * math.exp(spreads.other), spreads.other_spread, spreads.seeds, "another recipe",
         "another recipe than the reference's: an interval alone, from how much published ones differ",
+        spreads.other_freedom,
     )  # fmt: skip
 
 
@@ -180,25 +200,34 @@ def reference_training(
             and not other.one_trajectory
             and same(recipe_of(other.recipe), recipe)
         ]
-        entries = counted(len(alike), "published entry", "published entries")
-        words = f"reference point at batch {batch:,}: {len(epochs)} runs, and {entries}"
+        entries = f", and {counted(len(alike), 'published entry', 'published entries')}" if alike else ""
+        words = f"reference point at batch {batch:,}: {counted(len(epochs), 'run')}{entries}"
         return pooled([epochs, *alike], spreads, "reference point", words)
     mean = between_points(application, ruleset, batch)
     if mean is None:
         raise InputError(no_point(application, ruleset, batch))
     low, high = neighbours(list(points), batch)
     words = f"no reference point at batch {batch:,}: between those at {low:,} and {high:,}, whose recipes differ"
-    return Epochs(mean, spreads.other_spread, spreads.seeds, "between points", words)
+    return Epochs(mean, spreads.other_spread, spreads.seeds, "between points", words, spreads.other_freedom)
 
 
-def own_epochs(batch: int, runs: Mapping[int, Sequence[float]], spreads: EpochSpreads, where: str) -> Epochs:
-    """Epochs at ``batch`` from your own runs, given by batch. Raises ``InputError`` where none has this batch."""
+def own_epochs(
+    batch: int, runs: Mapping[int, Sequence[float]], spreads: EpochSpreads, where: str, missed: int = 0
+) -> Epochs:
+    """Epochs at ``batch`` from your own runs, given by batch, of which ``missed`` more did not reach the target.
+
+    Their scatter is pooled with that of published seeds. Raises ``InputError`` where none has this batch.
+    """
     if batch not in runs:
         have = ", ".join(f"{other:,}" for other in sorted(runs)) or "none"
         raise InputError(f"--recipe {where} has no run that reached the target at batch {batch:,} (it has {have})")
-    words = f"{counted(len(runs[batch]), 'run')} of your own, in {where}"
-    seeds = float(np.std(np.log(runs[batch]), ddof=1)) if len(runs[batch]) > 2 else spreads.seeds
-    return Epochs(statistics.fmean(runs[batch]), seeds / math.sqrt(len(runs[batch])), seeds, "own runs", words)
+    own = runs[batch]
+    words = f"{counted(len(own), 'run')} of your own, in {where}"
+    if missed:
+        verb = "is" if missed == 1 else "are"
+        words += f"; {missed} of {len(own) + missed} runs missed the target and {verb} not in this"
+    seeds, freedom = pooled_scatter(np.log(own).tolist(), spreads.seeds, EPOCHS_WEIGHT)
+    return Epochs(statistics.fmean(own), seeds / math.sqrt(len(own)), seeds, "own runs", words, freedom)
 
 
 def neighbours(batches: Sequence[int], batch: int) -> tuple[int, int]:

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from hpcbench.prediction.calibration import Calibration, Levels, Noise, waited_s
 from hpcbench.prediction.factor import Parameters
 from hpcbench.prediction.fitted import RUN_SPREAD, Fitted
+from hpcbench.prediction.input_limits import InputDraws, InputLimits
 from hpcbench.prediction.planned_staging import SPREAD as PLAN_SPREAD
 from hpcbench.prediction.staging_and_evaluation import data_staging_s, evaluation_s
 from hpcbench.prediction.step_time import StepCase, case_of, device_s, drawn, jitter, single
 from hpcbench.prediction.training import Training
 from hpcbench.prediction.workload import published_work
-from hpcbench.probability import expected_largest
+from hpcbench.probability import expected_largest, largest_draws
 
 Floats = NDArray[np.float64]
 
@@ -86,6 +87,8 @@ class Draws:
     """Latency of a message over the characterised one."""
     planned_staging: Floats | None
     """Seconds of the staging by its plan; ``None`` where the fit tells them."""
+    input: InputDraws | None
+    """``None`` where the rate of the input is known, or taken to be hidden."""
 
 
 def forecast(fitted: Fitted, training: Training, calibration: Calibration | None = None) -> Forecast:
@@ -128,12 +131,14 @@ def central_parts(training: Training, draws: Draws, levels: Levels) -> dict[str,
 def centred(draws: Mapping[str, Floats], central: Mapping[str, Floats]) -> dict[str, Floats]:
     """The draws of each part, with the most probable value as their median.
 
-    What is known about the parameters is their spread about that, in logarithms; some make parts far from linear.
+    What is known about the parameters is their spread about that, in logarithms; some make parts far from linear. The
+    input keeps its draws: it is what exceeds the device, and nothing where that is as slow.
     """
     scaled_draws = {}
     for name, values in draws.items():
         middle = float(np.median(values))
-        scaled_draws[name] = np.asarray(values * float(central[name]) / middle if middle > 0 else values)
+        ratio = float(central[name]) / middle if middle > 0 and name != "input" else 1.0
+        scaled_draws[name] = np.asarray(values * ratio)
     return scaled_draws
 
 
@@ -147,6 +152,7 @@ def central_draws(fitted: Fitted, training: Training) -> Draws:
         np.asarray(training.epochs.mean), np.asarray(platform.network_bytes_per_s.central),
         np.asarray(platform.link_bytes_per_s.central), one,
         None if training.planned_staging is None else np.asarray(training.planned_staging.seconds.central),
+        None if (limits := limits_of(training)) is None else InputDraws.central(limits),
     )  # fmt: skip
 
 
@@ -155,11 +161,26 @@ def random_draws(fitted: Fitted, training: Training, calibration: Calibration, r
     platform = training.platform
     return Draws(
         fitted.step.draw(rng, DRAWS), fitted.data_staging.draw(rng, DRAWS), fitted.evaluation.draw(rng, DRAWS),
-        fitted.epoch_jitter.draw(rng, DRAWS), fitted.extras.draw(rng, DRAWS), calibration.noise(fitted, rng, DRAWS),
+        fitted.epoch_jitter.draw(rng, DRAWS), fitted.extras.draw(rng, DRAWS), calibration.noise(
+            fitted, rng, DRAWS, training.full_speed_s),
         training.epochs.draw(rng, DRAWS, training.runs if training.instances == 1 else 10**9),
         drawn(platform.network_bytes_per_s, rng, DRAWS), drawn(platform.link_bytes_per_s, rng, DRAWS),
         np.ones(()), drawn_staging(training, rng),
+        None if (limits := limits_of(training)) is None else InputDraws.draw(limits, rng, DRAWS),
     )  # fmt: skip
+
+
+def limits_of(training: Training) -> InputLimits | None:
+    """What bounds the input; ``None`` where its rate is known."""
+    return training.input_limits if training.input_bytes_per_s is None else None
+
+
+def input_s(training: Training, draws: Draws, staging_s: Floats) -> Floats:
+    """Seconds in which the samples of a step reach the accelerators of a node; ``staging_s``: of the whole staging."""
+    if draws.input is None:
+        return np.asarray(training.input_s)
+    samples = training.global_batch / training.nodes
+    return draws.input.seconds(training.work.landed_bytes, samples, training.devices, staging_s / training.steps)
 
 
 def drawn_staging(training: Training, rng: np.random.Generator) -> Floats | None:
@@ -187,11 +208,11 @@ def parts_of(training: Training, draws: Draws, levels: Levels) -> dict[str, Floa
     number = number_of(training)
     case = training_case(training, draws)
     device, factor, exposed = step_parts(training, draws, case, levels)
-    busy = np.maximum(device, training.input_s)
+    data_staging = staging_of(training, draws, levels)
+    busy = np.maximum(device, input_s(training, draws, data_staging))
     step = busy * factor + exposed
     alone = step_parts(training, draws, single(case), levels)[0] / training.accumulation
     evaluation = evaluation_s(draws.evaluation, case, training.validation_samples, alone) * draws.noise.evaluation
-    data_staging = staging_of(training, draws, levels)
     interrupted = draws.epoch_jitter["epoch_jitter"] * draws.noise.epoch_jitter
     training_epoch = training.steps * step * (1 + interrupted)
     staging = data_staging if training.stages_first else np.maximum(data_staging - training_epoch, 0.0)
@@ -230,7 +251,7 @@ def add_last(parts: dict[str, Floats], training: Training, rng: np.random.Genera
         count = training.instances
         largest = expected_largest(count)
         if rng is not None:
-            largest = np.max(rng.standard_normal((len(once), min(count, 256))), axis=1)
+            largest = largest_draws(rng, count, len(once))
         spread = np.hypot(training.epochs.seeds, RUN_SPREAD)
         running = sum_of(parts) - parts["staging"] - parts["extras"]
         once = running * (np.exp(spread * largest) - 1) + training.start_spread_s

@@ -11,6 +11,7 @@ from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.epochs import entry_epochs
 from hpcbench.prediction.fitted import Fitted, fit
 from hpcbench.prediction.forecast import Forecast, Interval, forecast
+from hpcbench.prediction.input_limits import input_limits
 from hpcbench.prediction.step_time import NEWEST
 from hpcbench.prediction.training import Training
 from hpcbench.prediction.trivial_rules import Guess, same_step, scaled_result
@@ -33,6 +34,7 @@ def training_of(entry: ModelEntry, fitted: Fitted, others: Sequence[ModelEntry])
         entry.work, entry.platform, entry.nodes, entry.accelerators // entry.nodes, entry.global_batch, 1,
         entry.round == NEWEST, entry.train_samples, entry.validation_samples,
         entry_epochs(entry, others, fitted.epochs), entry.stages_first,
+        input_limits=input_limits(entry.platform, entry.work, entry.nodes),
         runs=len(entry.epochs), instances=len(entry.epochs) if entry.throughput else 1,
     )  # fmt: skip
 
@@ -103,12 +105,12 @@ def guessed(guess: Guess) -> dict[str, float]:
     return dict(zip(FACTORS, values, strict=True))
 
 
-def model_row(what: str, factor: str, held: Sequence[Held]) -> Row:
-    """How far the model was off."""
+def model_row(what: str, factor: str, held: Sequence[Held], tail: float = TAIL) -> Row:
+    """How far the model was off; ``tail`` is the share of the cases whose largest error is shown."""
     pairs = [(predicted(case.forecast)[factor], truth(case.entry)[factor]) for case in held]
     errors = np.abs([interval.central / value - 1 for interval, value in pairs])
     return Row(
-        what, factor, "model", len(held), float(np.median(errors)), float(np.quantile(errors, TAIL)),
+        what, factor, "model", len(held), float(np.median(errors)), float(np.quantile(errors, tail)),
         float(np.mean([interval.holds(value) for interval, value in pairs])),
         float(np.median([interval.width for interval, _ in pairs])),
     )  # fmt: skip

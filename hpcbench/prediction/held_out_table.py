@@ -9,7 +9,7 @@ import numpy as np
 
 from hpcbench.prediction.calibration import Calibration, measured_entry
 from hpcbench.prediction.entries import ModelEntry
-from hpcbench.prediction.fitted import Fitted, fit, grown_s, growth_pairs
+from hpcbench.prediction.fitted import Fitted, fit, grown_s, growth_pairs, round_pairs
 from hpcbench.prediction.forecast import forecast
 from hpcbench.prediction.held_out import (
     FACTORS,
@@ -82,7 +82,7 @@ def judge(entries: Sequence[ModelEntry]) -> Judgement:
     rows = [
         *site_rows(held, entries), *own_factor_rows(held),
         *factor_rows("one organization left out", organizations, entries, by_organization),
-        *growth_rows(pairs), *round_rows(entries),
+        *growth_rows(pairs), *calibrated_rows(entries), *round_rows(entries),
     ]  # fmt: skip
     return Judgement(tuple(rows), tuple(held), tuple(pairs))
 
@@ -168,6 +168,17 @@ def growth_rows(pairs: Sequence[Pair]) -> list[Row]:
     return rows
 
 
+def calibrated_rows(entries: Sequence[ModelEntry]) -> list[Row]:
+    """Larger sizes with the smallest one as the run that calibrates, by a model without their site."""
+    held = []
+    for small, large in growth_pairs([entry for entry in entries if entry.tuned]):
+        others = [entry for entry in entries if entry.site != large.site]
+        fitted = fit(others)
+        calibration = Calibration((measured_entry(small),))
+        held.append(Held(large, forecast(fitted, training_of(large, fitted, others), calibration)))
+    return [model_row("same system, larger, one run first", factor, held, 1.0) for factor in FACTORS]
+
+
 def round_rows(entries: Sequence[ModelEntry]) -> list[Row]:
     """Entries of v2.0 from the same system's of v1.0 at the same size, by a model without the site."""
     errors: dict[tuple[str, str], list[float]] = {}
@@ -185,13 +196,3 @@ def round_rows(entries: Sequence[ModelEntry]) -> list[Row]:
         Row("same system, next round", factor, predictor, len(values), float(np.median(values)), float(np.max(values)))
         for (factor, predictor), values in errors.items()
     ]
-
-
-def round_pairs(entries: Sequence[ModelEntry]) -> list[tuple[ModelEntry, ModelEntry]]:
-    """Tuned entries of one system and size in both rounds."""
-
-    def size(entry: ModelEntry) -> tuple[object, ...]:
-        return entry.site, entry.application, entry.accelerators, entry.global_batch, entry.throughput
-
-    tuned = [entry for entry in entries if entry.tuned]
-    return [(old, new) for old in tuned for new in tuned if old.round < new.round and size(old) == size(new)]

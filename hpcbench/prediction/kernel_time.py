@@ -92,6 +92,11 @@ def kernels_of(path: Path) -> Characterised:
         raise InputError(
             f"{where} accumulates {characterisation.accumulation} passes; characterise with train.accumulation 1"
         )
+    if (sharing := characterisation.sharing) > 1:
+        raise InputError(
+            f"{where} counts one of {sharing} ranks that share each sample, and a prediction gives each rank whole "
+            "samples; characterise with parallel.spatial 1"
+        )
     compute, memory = characterisation.roof("compute", precision), characterisation.roof("memory")
     if compute is None or memory is None or not characterisation.steps:
         raise InputError(f"{where} has no measured roofs and steps (--counts-only); characterise without that option")
@@ -131,4 +136,5 @@ def counted_work(characterisation: Characterisation, where: str) -> Work:
         footprint_bytes=max(characterisation.footprint.peak / batch, 1.0), parameters=characterisation.parameters,
         train_samples=data.train_samples, validation_samples=data.validation_samples,
         stored_bytes=round(data.stored_bytes), landed_bytes=round(data.stored_bytes), source=where,
+        decoding_s=None if data.reading is None or data.reading.processor_s <= 0 else data.reading.processor_s,
     )  # fmt: skip

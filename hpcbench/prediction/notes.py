@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from hpcbench.measure.log_rules import PUBLISHED_TARGETS
 from hpcbench.prediction.changes import best_change
-from hpcbench.prediction.forecast import Forecast
 from hpcbench.prediction.held_out_table import APART
-from hpcbench.prediction.input_tier import GB, input_tier
+from hpcbench.prediction.input_limits import GB
+from hpcbench.prediction.input_notes import input_notes
 from hpcbench.prediction.predictions import Predicted
 from hpcbench.prediction.request import FITTED_TO
-from hpcbench.prediction.tables import change_words, made, span
+from hpcbench.prediction.tables import change_words, made, on_nodes, span
 from hpcbench.results import units
+
+BOUNDED = ("network_gb_s", "accelerator_link_gb_s", "cores")
+"""Fields that other machines bound where a file lacks them."""
 
 
 def notes(prediction: Predicted) -> list[str]:
@@ -21,17 +26,46 @@ def notes(prediction: Predicted) -> list[str]:
     parts = (machine_notes, message_notes, staging_notes, input_notes, room_notes)
     return [
         *(f"Epochs: {each}." for each in words),
+        *target_notes(prediction),
+        *chosen_notes(prediction),
         *(sentence for part in parts for sentence in part(prediction)),
         *(f"{units.counted(size.nodes, 'node')}: {size.refusal}." for size in refused),
         best_note(prediction),
     ]
 
 
+def target_notes(prediction: Predicted) -> list[str]:
+    """Where runs of your own reached another target than the published one."""
+    request = prediction.request
+    published = PUBLISHED_TARGETS.get(request.application)
+    if request.own_target is None or published is None or math.isclose(request.own_target, published):
+        return []
+    return [f"Target: {units.score(request.own_target)}, of your own runs; the published one is {published:g}."]
+
+
+def chosen_notes(prediction: Predicted) -> list[str]:
+    """Where the batch is the best of several, each known from few runs of your own."""
+    if not prediction.request.own_runs:
+        return []
+    counts = sorted({size.chosen_among for size in prediction.sizes if size.chosen_among > 1})
+    return [
+        f"Batch: the fastest of {count} at "
+        f"{nodes_words([size.nodes for size in prediction.sizes if size.chosen_among == count])}, each known from its "
+        "own few runs; the one that is chosen tends to be one whose runs were lucky."
+        for count in counts
+    ]
+
+
+def nodes_words(sizes: Sequence[int]) -> str:
+    """``1 node``, ``8, 16 nodes``."""
+    return ", ".join([*(f"{nodes:,}" for nodes in sizes[:-1]), units.counted(sizes[-1], "node")])
+
+
 def machine_notes(prediction: Predicted) -> list[str]:
     """What is unknown of the machine, and where the model is beyond what it was fitted to."""
     platform = made(prediction)[0].training.platform
     sentences = []
-    bounded = [name for name in platform.missing if name in ("network_gb_s", "accelerator_link_gb_s")]
+    bounded = [name for name in platform.missing if name in BOUNDED]
     if bounded:
         sentences.append(
             f"Unknown in {platform.name}.yaml: {', '.join(bounded)}; taken from the least to the most of "
@@ -86,34 +120,6 @@ def staging_notes(prediction: Predicted) -> list[str]:
         "Staging: neither a run nor a probe timed the storage, and sites differ much with the same method; "
         f"{span(last.staging)} minutes on {units.counted(last.training.nodes, 'node')} (80 % interval)."
     ]
-
-
-def input_notes(prediction: Predicted) -> list[str]:
-    """Where the rate of the input is from."""
-    request = prediction.request
-    if request.input_gb_s is not None:
-        return []
-    limited = [one for one in made(prediction) if one.training.input_bytes_per_s is not None]
-    sentences = []
-    if limited:
-        tier = input_tier(request.machine, limited[0].training.work, limited[0].training.nodes)
-        assert tier is not None
-        sentences.append(
-            f"Input: {on_nodes(limited)} read at {tier.read_gb_s:g} GB/s each, the rate of "
-            f"{tier.path or 'the storage'} in {request.machine.name}.yaml; --input-gb-s gives another."
-        )
-    hidden = [one for one in made(prediction) if one.training.input_bytes_per_s is None]
-    if hidden and not limited:
-        sentences.append("Input: no rate of the staged data is given (--input-gb-s); reading is taken to be hidden.")
-    elif hidden:
-        sentences.append(f"Input: the memory of {on_nodes(hidden)} holds the data; reading is taken to be hidden.")
-    return sentences
-
-
-def on_nodes(forecasts: Sequence[Forecast]) -> str:
-    """``16, 64 nodes``: the sizes of some predictions."""
-    sizes = [one.training.nodes for one in forecasts]
-    return f"{', '.join(f'{nodes:,}' for nodes in sizes)} {'node' if sizes == [1] else 'nodes'}"
 
 
 def room_notes(prediction: Predicted) -> list[str]:

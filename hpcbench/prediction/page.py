@@ -49,5 +49,6 @@ def finding(prediction: Predicted) -> str:
     nodes = counted(training.nodes, "node")
     return (
         f"{application_name(prediction.request.application)} takes {minutes(fastest.time.central)} minutes on {nodes} "
-        f"({training.ranks:,} accelerators, batch {training.global_batch:,}); 80 % interval {span(fastest.time)}."
+        f"({counted(training.ranks, 'accelerator')}, batch {training.global_batch:,}); 80 % interval "
+        f"{span(fastest.time)}."
     )

@@ -11,12 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbench.batch.machine import MACHINES, Machine, read_machine
+from hpcbench.batch.machine import MACHINES, Machine, Storage, read_machine
 from staging.errors import InputError
 
 GIGA, TERA = 1e9, 1e12
 PEAK = "peak_16bit_tflop_s"
-FEWEST_ALIKE = 3
+FEWEST_ALIKE = 9
+"""The range of n machines holds another one with chance (n - 1) / (n + 1): 80 % from 9."""
+PCI_EXPRESS_GB_S = {"P100": 15.75, "V100": 15.75, "RTX": 15.75, "A100": 31.5, "H100": 63.0, "H200": 63.0, "B200": 63.0}
+"""What PCI Express carries to an accelerator in 16 lanes, by its generation: 3, 4 and 5 (PCI-SIG)."""
+REACHED = 0.4
+"""Least share of a link that an accelerator gets: two may share it, and headers take a fifth."""
 MODEL = re.compile(r"\b(A100|V100|P100|H100|H200|GH200|B200|RTX \d+)\b")
 
 
@@ -40,6 +45,10 @@ class Fact:
     def scaled(self, factor: float) -> Fact:
         """Both ends times a factor."""
         return Fact(self.low * factor, self.high * factor)
+
+    def times(self, other: Fact) -> Fact:
+        """The product of two facts, each of which may be at either end."""
+        return Fact(self.low * other.low, self.high * other.high)
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,13 @@ class Platform:
     """Between two devices of a node, in each direction."""
     charge: float | None = None
     charge_unit: str | None = None
+    cores: Fact = Fact(1.0, 1.0)
+    """Cores of a node."""
+    host_link_bytes_per_s: Fact | None = None
+    """From the memory of a node to each accelerator; ``None`` for processors."""
+    node_memory_bytes: float | None = None
+    storage: tuple[Storage, ...] = ()
+    """Places on a node that jobs may write to."""
     missing: tuple[str, ...] = ()
     """Fields of the machine's file that are unknown and have an interval instead."""
 
@@ -89,12 +105,11 @@ def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool
         raise InputError(
             f"machine {machine.name} has no {' and no '.join(lacking)}, from which the time of a step follows; add "
             f"{'them' if len(lacking) > 1 else 'it'} with a source to a file of your own ({machine.name}.yaml)"
-            + ("" if machine.devices is None else ", or give a run on it with --calibrate")
+            + ("" if machine.devices is None else ", or give a run on it with --calibrate, or its --characterization")
         )
     network, link = machine.network_gb_s, machine.accelerator_link_gb_s
-    missing = [*lacking, *(["network_gb_s"] if network is None else [])]
-    if link is None and machine.devices > 1:
-        missing.append("accelerator_link_gb_s")
+    unknown = {"network_gb_s": network is None, "accelerator_link_gb_s": link is None and machine.devices > 1,
+               "cores": machine.cores is None}  # fmt: skip
     bandwidth, peak_rate = ((getattr(machine, name) or math.nan) * unit for name, unit in facts.items())
     if network is None:
         network_fact = known_range(like(machine, others, "network_gb_s", per_device=True)).scaled(
@@ -112,8 +127,29 @@ def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool
         memory_bytes_per_s=bandwidth, peak_flop_per_s=peak_rate,
         memory_bytes=None if machine.accelerator_memory_gib is None else machine.accelerator_memory_gib * 2**30,
         network_bytes_per_s=network_fact, link_bytes_per_s=link_fact,
-        charge=machine.charge, charge_unit=machine.charge_unit, missing=tuple(missing),
+        charge=machine.charge, charge_unit=machine.charge_unit, cores=cores_of(machine, others),
+        host_link_bytes_per_s=host_link_of(machine),
+        node_memory_bytes=None if machine.memory_gib is None else machine.memory_gib * 2.0**30,
+        storage=machine.storage, missing=(*lacking, *(name for name, is_unknown in unknown.items() if is_unknown)),
     )  # fmt: skip
+
+
+def cores_of(machine: Machine, others: Sequence[Machine]) -> Fact:
+    """Cores of a node, or as many for each device as other machines have."""
+    if machine.cores is not None:
+        return Fact(machine.cores, machine.cores)
+    return known_range(like(machine, others, "cores", per_device=True)).scaled(machine.devices or 1)
+
+
+def host_link_of(machine: Machine) -> Fact | None:
+    """Bytes per second from the memory of a node to each accelerator: of its file, or of PCI Express at its time."""
+    if not machine.accelerators:
+        return None
+    if machine.host_link_gb_s is not None:
+        return Fact(machine.host_link_gb_s * GIGA, machine.host_link_gb_s * GIGA)
+    model = accelerator_model(machine.accelerator).split(" ")[0]
+    rates = [PCI_EXPRESS_GB_S[model]] if model in PCI_EXPRESS_GB_S else list(PCI_EXPRESS_GB_S.values())
+    return Fact(REACHED * min(rates) * GIGA, max(rates) * GIGA)
 
 
 def like(machine: Machine, others: Sequence[Machine], name: str, per_device: bool = False) -> list[float]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations_with_replacement, product
+from math import comb
 from typing import Literal
 
 from hpcbench.prediction.forecast import Forecast
+from hpcbench.results.units import counted
 from staging.errors import InputError
 
 Aim = Literal["time", "node-hours", "energy"]
@@ -85,34 +87,40 @@ def aims(watts: Mapping[str, float | None]) -> tuple[Aim, ...]:
 
 
 def advise(
-    choices: Mapping[str, Sequence[Forecast]], pool: int, aim: Aim, watts: Mapping[str, float | None] | None = None
-) -> Advice:
-    """The best shares among the predicted sizes of each training, which run at once on at most ``pool`` nodes.
+    choices: Mapping[str, Sequence[Forecast]], pool: int, aim: Aim, watts: Mapping[str, float | None] | None = None,
+    trainings: Mapping[str, int] | None = None,
+) -> Advice:  # fmt: skip
+    """The best shares among the predicted sizes of each application, all trainings at once on at most ``pool`` nodes.
 
-    ``time`` minimises the time until the last one ends, then node-hours; ``node-hours`` and ``energy`` minimise those,
-    then time. ``watts`` is the power of a node while each trains, for energy. Raises ``InputError`` where no sizes fit.
+    ``trainings`` is how many there are of each application, one by default; those of one application may have different
+    sizes. ``time`` minimises the time until the last one ends, then node-hours; ``node-hours`` and ``energy`` minimise
+    those, then time. ``watts`` is the power of a node while each trains, for energy. Raises ``InputError`` where no
+    sizes fit.
     """
+    numbers = {name: (trainings or {}).get(name, 1) for name in choices}
+    names = [name for name, number in numbers.items() for _ in range(number)]
     count = 1
-    for sizes in choices.values():
-        count *= len(sizes)
+    for name, sizes in choices.items():
+        count *= comb(len(sizes) + numbers[name] - 1, numbers[name])
     if count > MOST_CHOICES:
-        raise InputError(f"{count:,} ways to share {pool:,} nodes are too many; name fewer --nodes or applications")
+        raise InputError(
+            f"{count:,} ways to share {counted(pool, 'node')} are too many; name fewer --nodes or applications"
+        )
     best: Advice | None = None
-    for chosen in product(*choices.values()):
+    for parts in product(*(combinations_with_replacement(sizes, numbers[name]) for name, sizes in choices.items())):
+        chosen = [forecast for part in parts for forecast in part]
         if sum(map(nodes_of, chosen)) > pool:
             continue
-        shares = [
-            Share(name, forecast, (watts or {}).get(name)) for name, forecast in zip(choices, chosen, strict=True)
-        ]
+        shares = [Share(name, forecast, (watts or {}).get(name)) for name, forecast in zip(names, chosen, strict=True)]
         advice = Advice(aim, tuple(shares))
         if best is None or key(advice) < key(best):
             best = advice
     if best is None:
-        smallest = [min(sizes, key=nodes_of) for sizes in choices.values()]
-        trainings = sum(forecast.training.instances for forecast in smallest)
+        smallest = [min(choices[name], key=nodes_of) for name in names]
+        whole = sum(forecast.training.instances for forecast in smallest)
         raise InputError(
-            f"--pool {pool:,} nodes are too few for {trainings:,} trainings; the smallest sizes need "
-            f"{sum(map(nodes_of, smallest)):,}"
+            f"--pool {counted(pool, 'node is', 'nodes are')} too few for {counted(whole, 'training')}; the "
+            f"smallest sizes need {sum(map(nodes_of, smallest)):,}"
         )
     return best
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpcbench.batch.machine import Machine
@@ -15,7 +15,7 @@ from hpcbench.prediction.kernel_time import kernels_of
 from hpcbench.prediction.planned_staging import read_probe
 from hpcbench.prediction.platforms import PEAK, platform_of
 from hpcbench.prediction.pool import Advice, advise, aims
-from hpcbench.prediction.read_runs import measured_runs, own_epochs_of, records_of
+from hpcbench.prediction.read_runs import OwnEpochs, measured_runs, own_epochs_of, records_of
 from hpcbench.prediction.request import OTHER, REFERENCE, Request, Size, predict
 from hpcbench.prediction.step_time import NEWEST
 from hpcbench.prediction.workload import work_of
@@ -40,6 +40,8 @@ class Options:
     interconnect: bool
     characterization: Path | None
     probe: Path | None = None
+    trainings: Mapping[str, int] = field(default_factory=dict)
+    """How many trainings of each application share the pool; one where it is not named."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def predictions(options: Options, fitted: Fitted, machines: Sequence[Machine]) -
             for prediction in predicted
         }
         watts = {prediction.request.application: prediction.request.calibration.watts for prediction in predicted}
-        advice = tuple(advise(choices, options.pool, aim, watts) for aim in aims(watts))
+        advice = tuple(advise(choices, options.pool, aim, watts, options.trainings) for aim in aims(watts))
     return Predictions(options, predicted, advice)
 
 
@@ -103,17 +105,17 @@ def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Requ
                 f"--characterization {options.characterization} is of {counted.application}; give {name}'s"
             )
         work = counted
-    own_epochs = {}
+    own = OwnEpochs({}, {}, None)
     if options.recipe not in (REFERENCE, OTHER):
-        own_epochs = own_epochs_of(recipe_folder(options.recipe), work)
+        own = own_epochs_of(recipe_folder(options.recipe), work)
     calibration = Calibration((), kernels, messages)
     if records := calibrating(options, name):
         platform = platform_of(options.machine, machines, calibrated=True, peak=peak)
         calibration = replace(calibration, runs=measured_runs(records, work, platform, newer))
     return Request(
         name, options.machine, options.nodes, options.batch, options.recipe, newer, options.instances,
-        options.stages_first, options.input_gb_s, own_epochs, calibration, counted, peak,
-        None if options.probe is None else read_probe(options.probe),
+        options.stages_first, options.input_gb_s, own.epochs, calibration, counted, peak,
+        None if options.probe is None else read_probe(options.probe), own.missed, own.target,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from hpcbench.mlperf.find_logs import find_runs
 from hpcbench.mlperf.read_runs import read_runs
@@ -109,25 +110,57 @@ def step_of(record: RunRecord, summary: Summary | None) -> float | None:
     return epochs.usual / (record.train_samples // batch)
 
 
-def own_epochs_of(path: Path, work: Work) -> dict[int, list[float]]:
-    """Epochs of the runs below a folder that reached the target, by batch.
+class OwnEpochs(NamedTuple):
+    """What runs of your own tell of the epochs to a target."""
 
-    Raises ``InputError`` where there are none, and for a run whose samples are of another size.
+    epochs: dict[int, list[float]]
+    """Of the runs that reached it, by batch."""
+    missed: dict[int, int]
+    """How many missed it, by batch."""
+    target: float | None
+    """Unset where only logs tell the runs."""
+
+
+def own_epochs_of(path: Path, work: Work) -> OwnEpochs:
+    """Epochs of the runs below a folder, all to one target.
+
+    Raises ``InputError`` where none reached it, for a run whose samples are of another size, and for several targets.
     """
+    targets: dict[float, RunRecord] = {}
     epochs_by_batch: dict[int, list[float]] = {}
+    missed: dict[int, int] = {}
     trajectories = set()
     for record in records_of([path], "--recipe"):
-        if record.application == work.application and record.epochs and record.global_batch_size:
-            summary = summary_of(record)
-            if summary is not None:
-                check_size(f"--recipe {record.path}", summary, work)
-            trajectory = (record.global_batch_size, *record.qualities)
-            if len(record.qualities) > 2 and trajectory in trajectories:
-                continue
-            trajectories.add(trajectory)
-            epochs_by_batch.setdefault(record.global_batch_size, []).append(record.epochs)
+        batch = record.global_batch_size
+        if record.application != work.application or not batch:
+            continue
+        summary = summary_of(record)
+        if not record.epochs and not missed_target(record, summary):
+            continue
+        if summary is not None:
+            check_size(f"--recipe {record.path}", summary, work)
+            if summary.target is not None:
+                targets.setdefault(summary.target, record)
+        trajectory = (batch, *record.qualities)
+        if len(record.qualities) > 2 and trajectory in trajectories:
+            continue
+        trajectories.add(trajectory)
+        if record.epochs:
+            epochs_by_batch.setdefault(batch, []).append(record.epochs)
+        else:
+            missed[batch] = missed.get(batch, 0) + 1
+    if len(targets) > 1:
+        told = ", ".join(f"{target:g} in {record.path}" for target, record in targets.items())
+        raise InputError(f"--recipe {path} has runs to several targets ({told}); give runs to one")
     if not epochs_by_batch:
         raise InputError(
             f"--recipe {path} has no run of {work.application} that reached its target; give another folder"
         )
-    return epochs_by_batch
+    return OwnEpochs(epochs_by_batch, missed, next(iter(targets), None))
+
+
+def missed_target(record: RunRecord, summary: Summary | None) -> bool:
+    """Whether a run ended without its target, or diverged; one that was cut off tells neither."""
+    if summary is None:
+        return record.status == "aborted"
+    return summary.status == "target_not_reached" or summary.cause == "diverged"

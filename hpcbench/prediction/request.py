@@ -12,12 +12,13 @@ from hpcbench.prediction.calibration import Calibration
 from hpcbench.prediction.epochs import Epochs, other_epochs, own_epochs, reference_training
 from hpcbench.prediction.fitted import Fitted
 from hpcbench.prediction.forecast import Forecast, forecast
-from hpcbench.prediction.input_tier import GB, input_tier
+from hpcbench.prediction.input_limits import GB, input_limits
 from hpcbench.prediction.planned_staging import PlannedStaging, planned_staging
 from hpcbench.prediction.platforms import PEAK, Platform, platform_of
 from hpcbench.prediction.recipes import NEWEST_RULES, reference_points
 from hpcbench.prediction.training import Training, share_batch
 from hpcbench.prediction.workload import Work, work_of
+from hpcbench.results.units import counted
 from staging.errors import InputError
 from staging.probing.ceilings import Ceilings
 
@@ -54,6 +55,10 @@ class Request:
     """The field of the machine's file with the peak of the precision."""
     probe: Ceilings | None = None
     """What a probe found on the machine; ``None``: nobody probed it."""
+    own_missed: Mapping[int, int] = field(default_factory=dict)
+    """Runs in that folder that missed the target, by batch."""
+    own_target: float | None = None
+    """The target of those runs."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class Size:
     nodes: int
     forecast: Forecast | None
     refusal: str = ""
+    chosen_among: int = 1
+    """Batches of which the fastest was taken."""
 
 
 def predict(request: Request, fitted: Fitted, machines: Sequence[Machine]) -> list[Size]:
@@ -85,7 +92,9 @@ def checked_platform(request: Request, machines: Sequence[Machine]) -> Platform:
         )
     most = max(request.nodes) * request.instances
     if platform.nodes is not None and most > platform.nodes:
-        raise InputError(f"--nodes {most:,}: {machine.name} has {platform.nodes:,} nodes of this kind; ask for fewer")
+        raise InputError(
+            f"--nodes {most:,}: {machine.name} has {counted(platform.nodes, 'node')} of this kind; ask for fewer"
+        )
     return platform
 
 
@@ -103,7 +112,7 @@ def predict_size(request: Request, fitted: Fitted, platform: Platform, nodes: in
         forecasts.append(forecast(fitted, training, request.calibration))
     if not forecasts:
         return Size(nodes, None, refusals[-1])
-    return Size(nodes, min(forecasts, key=lambda candidate: candidate.time.central))
+    return Size(nodes, min(forecasts, key=lambda candidate: candidate.time.central), chosen_among=len(forecasts))
 
 
 def batches_of(request: Request) -> list[int]:
@@ -122,7 +131,8 @@ def training_of_request(
     return Training(
         work, platform, nodes, platform.devices, batch, share_batch(batch, ranks, most), request.newer,
         work.train_samples, work.validation_samples, epochs_of_request(request, fitted, batch), request.stages_first,
-        input_bytes_per_s=input_rate(request, work, nodes),
+        input_bytes_per_s=None if request.input_gb_s is None else request.input_gb_s * GB,
+        input_limits=input_limits(platform, work, nodes, measured=bool(request.calibration.runs)),
         planned_staging=plan(request, work, nodes), instances=request.instances,
     )  # fmt: skip
 
@@ -133,13 +143,6 @@ def plan(request: Request, work: Work, nodes: int) -> PlannedStaging | None:
         return None
     shared = request.machine.filesystem_read_gb_s
     return planned_staging(work, nodes, request.probe, None if shared is None else shared * GB)
-
-
-def input_rate(request: Request, work: Work, nodes: int) -> float | None:
-    """Bytes per second at which a node reads staged samples: as asked for, or of the storage in the machine's file."""
-    tier = input_tier(request.machine, work, nodes)
-    rate = request.input_gb_s if request.input_gb_s is not None or tier is None else tier.read_gb_s
-    return None if rate is None else rate * GB
 
 
 def epochs_of_request(request: Request, fitted: Fitted, batch: int) -> Epochs:
@@ -160,4 +163,5 @@ def epochs_of_request(request: Request, fitted: Fitted, batch: int) -> Epochs:
         return reference_training(request.application, batch, fitted.entries, fitted.epochs)
     if request.recipe == OTHER:
         return other_epochs(request.application, NEWEST_RULES, batch, fitted.epochs)
-    return own_epochs(batch, request.own_runs, fitted.epochs, Path(request.recipe).name)
+    missed = request.own_missed.get(batch, 0)
+    return own_epochs(batch, request.own_runs, fitted.epochs, Path(request.recipe).name, missed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hpcbench.application_names import application_name
 from hpcbench.prediction.changes import limit
 from hpcbench.prediction.forecast import PARTS, Forecast, Interval
-from hpcbench.prediction.pool import energy_kwh, node_hours
+from hpcbench.prediction.pool import Share, energy_kwh, node_hours
 from hpcbench.prediction.predictions import Predicted, Predictions
 from hpcbench.results import units
 from hpcbench.results.not_verified import NOT_VERIFIED
@@ -19,6 +19,8 @@ SOURCE = (
     "Predicted from counts, the machine's file and published runs of MLPerf HPC v0.7 to v2.0 (docs/prediction.md). "
     f"Not a result of MLPerf. {NOT_VERIFIED}."
 )
+ABREAST = 4
+"""Sizes beside each other in a table of intervals."""
 SHORT = {
     "twice the memory bandwidth": "memory x2", "twice the network": "network x2",
     "data there twice as fast": "staging x2", "all ranks alike": "no jitter", "10 % fewer epochs": "epochs -10 %",
@@ -59,12 +61,19 @@ def heading(prediction: Predicted, predictions: Predictions) -> str:
 def sheets(prediction: Predicted) -> list[Sheet]:
     """All tables of an application."""
     slower = [interconnect_sheet(prediction)] if prediction.interconnect else []
-    return [times_sheet(prediction), parts_sheet(prediction), changes_sheet(prediction), *slower]
+    known = [times_sheet(prediction), parts_sheet(prediction), *interval_sheets(prediction)]
+    return [*known, changes_sheet(prediction), *slower]
 
 
 def made(prediction: Predicted) -> list[Forecast]:
     """The sizes that could be predicted."""
     return [size.forecast for size in prediction.sizes if size.forecast is not None]
+
+
+def on_nodes(forecasts: Sequence[Forecast]) -> str:
+    """``16, 64 nodes``: the sizes of some predictions."""
+    sizes = [one.training.nodes for one in forecasts]
+    return f"{', '.join(f'{nodes:,}' for nodes in sizes)} {'node' if sizes == [1] else 'nodes'}"
 
 
 def times_sheet(prediction: Predicted) -> Sheet:
@@ -96,7 +105,7 @@ def batch_words(forecast: Forecast) -> str:
 
 def span(interval: Interval) -> str:
     """Both ends of an interval, in minutes."""
-    return f"{minutes(interval.low)} to {minutes(interval.high)}"
+    return ends(interval, 1 / MINUTE_S)
 
 
 def minutes(seconds: float) -> str:
@@ -121,6 +130,28 @@ def parts_sheet(prediction: Predicted) -> Sheet:
         for forecast in made(prediction)
     ]
     return Sheet("Parts, in seconds:", ["nodes", *names, "all"], rows)
+
+
+def interval_sheets(prediction: Predicted) -> list[Sheet]:
+    """The 80 % interval of epochs, step, epoch and each part: a column for each size, some sizes in a table."""
+    forecasts, several = made(prediction), []
+    names = [name for name in PARTS if any(one.intervals[name].high > 0 for one in forecasts)]
+    for start in range(0, len(forecasts), ABREAST):
+        shown = forecasts[start : start + ABREAST]
+        rows = [
+            ["epochs", *(ends(one.epochs) for one in shown)],
+            ["step, ms", *(ends(one.step, 1000.0) for one in shown)],
+            ["epoch, s", *(ends(one.epoch) for one in shown)],
+            *([f"{name}, s", *(ends(one.intervals[name]) for one in shown)] for name in names),
+        ]
+        headers = ["interval", *(units.counted(one.training.nodes, "node") for one in shown)]
+        several.append(Sheet("80 % intervals; those of parts do not add up:", headers, rows, left=["interval"]))
+    return several
+
+
+def ends(interval: Interval, factor: float = 1.0) -> str:
+    """``12.1 to 30.4``: both ends, times ``factor``."""
+    return f"{units.significant(factor * interval.low)} to {units.significant(factor * interval.high)}"
 
 
 def changes_sheet(prediction: Predicted) -> Sheet:
@@ -149,6 +180,11 @@ def interconnect_sheet(prediction: Predicted) -> Sheet:
     return Sheet("With a slower interconnect (messages alone):", ["nodes", *moved[0]], rows)
 
 
+def times(count: int, name: str) -> str:
+    """``3 x cosmoflow``; the name alone for one."""
+    return name if count == 1 else f"{count:,} x {name}"
+
+
 def advice_sheet(predictions: Predictions) -> Sheet:
     """The shares of the pool for each aim."""
     is_known = predictions.advice[0].energy_kwh is not None
@@ -156,15 +192,20 @@ def advice_sheet(predictions: Predictions) -> Sheet:
     headers.append("all of them")
     rows = []
     for advice in predictions.advice:
-        for number, share in enumerate(advice.shares):
-            whole = f"{minutes(advice.time_s)} min, {units.significant(advice.node_hours)} node-hours"
-            whole += f", {units.significant(advice.energy_kwh)} kWh" if is_known else ""
+        groups: dict[tuple[str, int], list[Share]] = {}
+        for share in advice.shares:
+            groups.setdefault((share.application, share.forecast.training.nodes), []).append(share)
+        whole = f"{minutes(advice.time_s)} min, {units.significant(advice.node_hours)} node-hours"
+        whole += f", {units.significant(advice.energy_kwh)} kWh" if is_known else ""
+        for number, shares in enumerate(groups.values()):
+            first, count = shares[0], len(shares)
             rows.append([
-                advice.aim if number == 0 else "", share.application, f"{share.forecast.training.nodes:,}",
-                f"{share.forecast.training.global_batch:,}", minutes(share.forecast.time.central),
-                units.significant(share.node_hours), *([units.significant(share.energy_kwh)] if is_known else []),
-                whole if number == 0 else "",
+                "" if number else advice.aim, times(count, first.application), f"{first.forecast.training.nodes:,}",
+                f"{first.forecast.training.global_batch:,}", minutes(first.forecast.time.central),
+                units.significant(count * first.node_hours),
+                *([units.significant(count * (first.energy_kwh or 0.0))] if is_known else []),
+                "" if number else whole,
             ])  # fmt: skip
-    title = f"Shares of {predictions.options.pool:,} nodes, all trainings at once"
+    title = f"Shares of {units.counted(predictions.options.pool or 0, 'node')}, all trainings at once"
     title += ":" if is_known else " (energy needs a --calibrate run of each that read it):"
     return Sheet(title, headers, rows, left=["least", "application", "all of them"])

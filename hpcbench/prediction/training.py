@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from hpcbench.prediction.epochs import Epochs
+from hpcbench.prediction.input_limits import InputLimits
 from hpcbench.prediction.planned_staging import PlannedStaging
 from hpcbench.prediction.platforms import Platform
 from hpcbench.prediction.workload import Work
@@ -32,7 +33,9 @@ class Training:
     stages_first: bool = True
     """Whether data are staged before the first epoch, or arrive within it."""
     input_bytes_per_s: float | None = None
-    """Rate at which a node reads staged samples; ``None``: not known, and taken to be hidden behind the steps."""
+    """Rate at which samples reach a node's accelerators, as it is known; it takes the place of ``input_limits``."""
+    input_limits: InputLimits | None = None
+    """What bounds that rate; without both, the input is taken to be hidden behind the steps."""
     planned_staging: PlannedStaging | None = None
     """The staging by its plan and a probe; ``None``: as fitted to published entries, or as runs on the machine took."""
     runs: int = 1
@@ -64,7 +67,7 @@ class Training:
 
     @property
     def input_s(self) -> float:
-        """Seconds in which a node reads the samples of a step; 0 where its rate is unknown."""
+        """Seconds in which a node reads the samples of a step by the rate that is known; 0 where none is."""
         if self.input_bytes_per_s is None:
             return 0.0
         return self.global_batch / self.nodes * self.work.landed_bytes / self.input_bytes_per_s

@@ -38,6 +38,8 @@ class Work:
     landed_bytes: int
     """Bytes of a sample as arrays."""
     source: str
+    decoding_s: float | None = None
+    """Processor time in which a sample is read and decoded; ``None`` where nobody measured the reader."""
 
     @property
     def gradient_bytes(self) -> int:

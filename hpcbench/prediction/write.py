@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.prediction.forecast import Forecast, Interval
+from hpcbench.prediction.notes import notes
 from hpcbench.prediction.pool import energy_kwh, node_hours
 from hpcbench.prediction.predictions import Predicted, Predictions
 from hpcbench.prediction.training import Training
@@ -58,7 +59,7 @@ def application_object(prediction: Predicted) -> dict[str, Any]:
                 **slower,
             }
         )
-    return {"application": prediction.request.application, "sizes": sizes}
+    return {"application": prediction.request.application, "sizes": sizes, "notes": notes(prediction)}
 
 
 def staging_object(training: Training, calibrated: bool) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench.results import style, units
+from hpcbench.results import comparable, style, units
 from hpcbench.results.attempts import is_cut
 from hpcbench.results.fastest import finding
 from hpcbench.results.figure_findings import compared_phases_finding, compared_quality_finding
-from hpcbench.results.phase_table import median_seconds
+from hpcbench.results.phase_table import mean_seconds
 from hpcbench.results.plots import Figure, draw_levels, epoch_axis, metric_label, seconds_axis, words
 from hpcbench.results.records import Run
 from hpcbench.results.summary import Summary
@@ -54,11 +54,13 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
             "epochs": units.epochs(s.epochs), "rate": units.significant(s.samples_per_s),
             "time": units.duration(s.time_to_solution_s) if run.reached else units.MISSING,
         })  # fmt: skip
+        is_one = not comparable.differences([run, first])
         per_rank = [None if x.samples_per_s is None else x.samples_per_s / x.world_size for x in (s, f)]
-        solved = run.reached and first.reached
+        solved = is_one and run.reached and first.reached and s.target == f.target
         ratios.append({
             "run": name, "epochs": ratio(s.epochs, f.epochs) if solved else units.MISSING,
-            "rate": ratio(s.samples_per_s, f.samples_per_s), "rank_rate": ratio(*per_rank),
+            "rate": ratio(s.samples_per_s, f.samples_per_s) if is_one else units.MISSING,
+            "rank_rate": ratio(*per_rank) if is_one else units.MISSING,
             "time": ratio(s.time_to_solution_s, f.time_to_solution_s) if solved else units.MISSING,
         })  # fmt: skip
         machines.append({
@@ -69,7 +71,7 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
     return {
         "application": first.summary.application, "title": first.summary.title, "rows": rows, "first": first_name,
         "metric": metric_label(first.summary.metric), "ratios": ratios if len(runs) > 1 else [],
-        "machines": machines, "finding": finding(runs),
+        "machines": machines, "finding": finding(runs), "caveat": comparable.caveat(runs),
     }  # fmt: skip
 
 
@@ -117,14 +119,14 @@ def quality(runs: Mapping[str, Run]) -> Figure | None:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=3)
     title = f"Validation {metric_label(first.metric)}"
-    caption = "Left, how many epochs each run needs; right, how long that takes."
+    caption = f"Left, how many epochs each run needs; right, how long that takes. {comparable.caveat(runs)}".rstrip()
     return Figure(f"{first.application}-quality", title, caption, figure, compared_quality_finding(runs))
 
 
 @style.styled
 def phases(runs: Mapping[str, Run]) -> Figure | None:
-    """Seconds of every phase, a stacked bar for each run."""
-    seconds = {name: median_seconds(run) for name, run in runs.items()}
+    """Seconds of every phase, of several ranks the means, as a stacked bar for each run."""
+    seconds = {name: mean_seconds(run) for name, run in runs.items()}
     shown = [
         phase
         for phase in next(iter(seconds.values()))
@@ -157,7 +159,7 @@ def phases(runs: Mapping[str, Run]) -> Figure | None:
     return Figure(
         f"{application}-phases",
         "Where the time went",
-        "Phases exclude one another; for several ranks, each is the median over them.",
+        "Phases exclude one another; for several ranks, each is the mean over them, and a bar is their mean wall time.",
         figure,
         compared_phases_finding(seconds),
     )

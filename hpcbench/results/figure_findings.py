@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from hpcbench.phase_names import BY_NAME
-from hpcbench.results import units
+from hpcbench.results import comparable, units
 from hpcbench.results.records import Run
 
 
@@ -75,25 +75,44 @@ def trust_ratios_finding(last: Sequence[float]) -> str:
 
 
 def compared_quality_finding(runs: Mapping[str, Run]) -> str:
-    """Which of the runs by name needed the fewest epochs to their common target; empty if none of them had one."""
-    targets = {run.summary.target for run in runs.values()}
+    """Which of the runs by name needed the fewest epochs to their common target; empty if none of them had one.
+
+    Runs that differ in nothing but the seed have a range of epochs, and ones that train different problems have none.
+    A single run is compared with none: it has its own.
+    """
+    every = list(runs.values())
+    targets = {run.summary.target for run in every}
     reached = {name: float(run.summary.epochs_to_target or run.summary.epochs) for name, run in runs.items()
                if run.reached}  # fmt: skip
     if None in targets:
         return ""
     if len(targets) > 1:
         return f"{len(reached)} of {len(runs)} runs reach their targets, which differ"
+    if len(runs) == 1 and reached:
+        return f"{next(iter(reached))} reaches the target after {units.counted_epochs(next(iter(reached.values())))}"
     if not reached:
         return f"No run reaches the target of {units.score(targets.pop())}"
-    least = min(reached.values())
+    return f"{_epochs_words(every, reached)}{comparable.reaching(every, 'it')}"
+
+
+def _epochs_words(runs: Sequence[Run], reached: Mapping[str, float]) -> str:
+    """The range of ``reached``, epochs by name, or who needs the fewest, or why they are not compared."""
+    least, most = min(reached.values()), max(reached.values())
+    if differing := comparable.differences([run for run in runs if run.reached]):
+        return f"Epochs to the target are not compared, since the runs differ in {differing}"
+    if same := comparable.repeats(runs):
+        ends = units.epochs(least) if least == most else f"{units.epochs(least)} to {units.epochs(most)}"
+        return f"S{same[1:]}: {ends} epochs to the target"
     first = [name for name, epochs in reached.items() if epochs == least]
-    who = f"{first[0]} needs" if len(first) == 1 else f"{len(first)} runs need"
-    others = "" if len(reached) == len(runs) else f"; {len(reached)} of {len(runs)} runs reach it"
-    return f"{who} the fewest epochs to the target, {units.epochs(least)}{others}"
+    who = f"{first[0]} needs" if len(first) == 1 else f"{len(first)} need"
+    return f"Of these runs {who} the fewest epochs to the target, {units.epochs(least)}"
 
 
 def compared_phases_finding(seconds: Mapping[str, Mapping[str, float]]) -> str:
-    """The phase that takes the longest in most runs, and its share if it is the longest in all of them."""
+    """The phase that takes the longest in most runs, and its share if it is the longest in all of them.
+
+    ``seconds`` are those of a run's bar: shares are of their sum.
+    """
     known = [by_phase for by_phase in seconds.values() if any(by_phase.values())]
     longest = [max(by_phase, key=lambda name: by_phase[name]) for by_phase in known]
     most = max(dict.fromkeys(longest), key=longest.count)

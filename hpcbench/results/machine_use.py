@@ -128,7 +128,7 @@ def checkpoint_pairs(s: Summary) -> Pairs:
     count = f"{s.checkpoints:,} written"
     held = f"held the training for {units.duration(s.checkpoint_stall_s / s.checkpoints)}"
     if s.checkpoints > 1:
-        held += f" in the mean, at most {units.duration(s.checkpoint_longest_stall_s)}"
+        held += f" on average, at most {units.duration(s.checkpoint_longest_stall_s)}"
     pairs = [("checkpoints", f"{count}; each {held}" if s.checkpoints > 1 else f"{count}; it {held}")]
     if s.checkpoint_write_s:
         pairs.append(("written with", _bandwidth(s.checkpoint_write_bytes, s.checkpoint_write_s)))

@@ -34,6 +34,14 @@ def median_seconds(run: Run) -> dict[str, float]:
     return {phase.name: phase.median_s for phase in run_phases(rows) if phase.name != "finalize"}
 
 
+def mean_seconds(run: Run) -> dict[str, float]:
+    """The same with the means over ranks, which add up to the mean wall time."""
+    rows = _rows_of_several(run)
+    if not rows:
+        return run.phase_seconds()
+    return {phase.name: phase.mean_s for phase in run_phases(rows) if phase.name != "finalize"}
+
+
 def whole_seconds(run: Run) -> float:
     """The seconds that shares of phases refer to: the median wall time of several ranks, else the sum of all phases."""
     rows = _rows_of_several(run)

@@ -155,8 +155,10 @@ def quality(run: Run) -> Figure | None:
     often = "after parts of every epoch" if run.within_epochs else "after every epoch"
     caption = (
         f"{direction} is better. The metric over the whole validation set {often}, against epochs (left) and "
-        "against the clock that starts when the data are first touched (right). Dashed: what the baselines score."
+        "against the clock that starts when the data are first touched (right)."
     )
+    if run.baseline_scores():
+        caption += " Dashed: what the baselines score."
     return Figure("quality", f"Validation {metric_label(metric)}", caption, figure, quality_finding(run))
 
 
@@ -186,7 +188,7 @@ def training_loss(run: Run) -> Figure | None:
     lower.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 2.5, 5, 10]))
     figure.align_ylabels()
     batch = run.summary.global_batch_size
-    caption = f"One optimizer step takes {units.integer(batch)} samples." if batch else ""
+    caption = f"One optimizer step takes {units.counted(batch, 'sample')}." if batch else ""
     return Figure("loss", "Training loss and learning rate", caption, figure, loss_finding(smoothed.tolist()))
 
 

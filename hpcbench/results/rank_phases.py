@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from hpcbench.phase_names import MESSAGE_TABLE, TABLE
@@ -24,6 +24,8 @@ class RankPhase:
     label: str
     sentence: str
     median_s: float
+    mean_s: float
+    """Unlike medians, the means of all phases add up to the mean of the whole."""
     slowest_s: float
     slowest_rank: str
     """The rank with the most seconds, as ``rank 3 on node17``; empty where all have the same, as a single rank has."""
@@ -64,7 +66,7 @@ def _over_ranks(
         return None
     slowest = max(range(len(rows)), key=known.__getitem__)
     named = rank_name(rows[slowest]) if min(known) < max(known) else ""
-    return RankPhase(name, label, sentence, median(known), known[slowest], named, parts)
+    return RankPhase(name, label, sentence, median(known), fmean(known), known[slowest], named, parts)
 
 
 def rank_name(row: Row) -> str:

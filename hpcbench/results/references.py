@@ -25,17 +25,7 @@ from staging.errors import DataError
 NEEDED = ("Benchmark", "BS", "Epochs to converge", "Hyperparams")
 MARGIN = 3.0
 """A claim over a baseline holds where the mean over seeds is this many standard deviations better."""
-
-
-def olympic_mean(values: Sequence[float]) -> float:
-    """Mean without the lowest and the highest value, as MLPerf scores; for one or two values, their mean."""
-    inner = sorted(values)[1:-1] if len(values) > 2 else list(values)
-    return statistics.fmean(inner)
-
-
-def deviation(values: Sequence[float]) -> float:
-    """Standard deviation of all values, population form, as MLPerf's RCP checker takes it."""
-    return statistics.pstdev(values)
+SPREAD_WORDS = "Mean ± sample standard deviation over all n runs"
 
 
 @dataclass(frozen=True)
@@ -98,17 +88,18 @@ def read_references(path: Path) -> list[ReferencePoint]:
 
 def references(application: Application, preset: str | None = None) -> list[ReferencePoint]:
     """The application's reference points, of all presets or of one; empty where none are recorded."""
-    usual = ["smoke", "laptop", "node", "mlperf"]
+    usual = ["smoke", "laptop", "workstation", "node", "mlperf"]
     paths = sorted((application.folder() / "references").glob("*.json"))
     paths.sort(key=lambda path: usual.index(path.stem) if path.stem in usual else len(usual))
     return [point for path in paths if preset in (None, path.stem) for point in read_references(path)]
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """Olympic mean and standard deviation as text: ``8.3 ± 0.5``."""
+    """Mean and standard deviation (n - 1) of ``values`` as text: ``8.30 ± 0.50``; of a single one, no deviation."""
     if not values:
         return units.MISSING
-    return f"{units.significant(olympic_mean(values), digits)} ± {units.significant(deviation(values), 2)}"
+    mean = units.significant(statistics.fmean(values), digits)
+    return mean if len(values) == 1 else f"{mean} ± {units.significant(statistics.stdev(values), 2)}"
 
 
 def markdown_table(application: Application) -> str:
@@ -117,7 +108,7 @@ def markdown_table(application: Application) -> str:
     if not points:
         return "No reference runs are recorded yet.\n"
     lines = [
-        "| preset | hardware | global batch | target | runs | epochs to target | seconds to target |",
+        "| preset | hardware | global batch | target | runs (n) | epochs to target | seconds to target |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     lines += [
@@ -125,7 +116,7 @@ def markdown_table(application: Application) -> str:
         f"| {spread(p.epochs)} | {spread(p.seconds)} |"
         for p in points
     ]
-    lines += ["", "Olympic mean (without the fastest and the slowest run) ± standard deviation over all runs.", ""]
+    lines += ["", f"{SPREAD_WORDS}.", ""]
     rows = [row for point in points for row in _quality_rows(point)]
     if rows:
         lines += [

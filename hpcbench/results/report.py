@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hpcbench.results.machine_use import checkpoint_pairs, use_pairs
 from hpcbench.results.phase_table import phase_table
 from hpcbench.results.plots import Figure, phases, run_figures
 from hpcbench.results.records import Run, read_object, read_run
+from hpcbench.results.references import SPREAD_WORDS
 from hpcbench.results.registered_figures import registered_figures
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.staging_plots import timelines
@@ -68,37 +69,60 @@ class Drawn:
 
 
 def write_report(
-    paths: Sequence[Path], out: Path | None = None, png: bool = False, find_beside: FindBeside | None = None
+    paths: Sequence[Path],
+    out: Path | None = None,
+    png: bool = False,
+    find_beside: FindBeside | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> list[Path]:
     """Write ``report.html`` into every run folder of ``paths``, and for several runs a page that compares them.
 
     ``out`` is where the comparison goes (``comparison.html`` in the folder that holds the runs when unset); for a
-    single run, where its page goes. ``png`` adds every plot as ``figures/<name>.png`` beside its page. With
-    ``find_beside`` the pages show results of others beside the runs, where there are any. Returns the pages written,
-    the comparison last. Raises ``InputError`` for a path that is not a run folder, ``DataError`` for damaged files.
+    single run, where its page goes. A folder that is given twice counts once. ``png`` adds every plot as
+    ``figures/<name>.png`` beside its page. With ``find_beside`` the pages show results of others beside the runs, where
+    there are any. Returns the pages written, the comparison last; of several runs, a page that cannot be written in its
+    folder is left out, and ``tell`` is called with a line that says so. Raises ``InputError`` for a path that is not a
+    run folder or where no page can be written, ``DataError`` for damaged files.
     """
     if out is not None and out.is_dir():
         raise InputError(f"--out {out} is a folder; give the name of a file, such as {out / 'comparison.html'}")
-    runs = [read_run(path) for path in paths]
+    runs = [read_run(path) for path in {Path(path).resolve(): path for path in paths}.values()]
     pages = []
+    elsewhere = "give --out FILE" if out is None else "give another --out"
     for run in runs:
         page = out if out is not None and len(runs) == 1 else run.folder.report
-        write_page(page, page_of_run(run, page, png, find_beside=find_beside))
-        pages.append(page)
+        try:
+            write_page(page, page_of_run(run, page, png, find_beside=find_beside), elsewhere)
+            pages.append(page)
+        except NotWritableError as error:
+            if len(runs) == 1:
+                raise
+            tell(f"{error.path} cannot be written ({error.why}), so this run has no page of its own")
     if len(runs) > 1:
         page = out or Path(os.path.commonpath([run.folder.path.resolve().parent for run in runs])) / "comparison.html"
-        write_page(page, comparison_page(runs, page, png, find_beside))
+        write_page(page, comparison_page(runs, page, png, find_beside), elsewhere)
         pages.append(page)
     return pages
 
 
-def write_page(path: Path, text: str) -> None:
-    """Write a page under a temporary name, then rename it. Raises ``InputError`` where its folder cannot be written."""
+class NotWritableError(InputError):
+    """A page, or a plot beside it, that cannot be written."""
+
+    def __init__(self, path: Path, error: OSError, advice: str) -> None:
+        self.path, self.why = path, error.strerror
+        super().__init__(f"{path} cannot be written ({self.why}); {advice}")
+
+
+IN_A_COPY = "make its folder writable, or report in a copy of the folder"
+
+
+def write_page(path: Path, text: str, advice: str = IN_A_COPY) -> None:
+    """Write a page under a temporary name, then rename it. Raises ``NotWritableError`` with ``advice``."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); give another --out") from error
+        raise NotWritableError(path, error, advice) from None
 
 
 def write_run_page(folder: Path, drawings: Drawings) -> None:
@@ -157,6 +181,7 @@ def page_of_run(
         references=references,
         this_run=here,
         expected=expected,
+        spread_words=SPREAD_WORDS,
         beside=drawn_beside(beside, page, png, titled=True),
         command=run_page.command_line(environment),
         setup=run_page.setup_pairs(run),
@@ -186,6 +211,7 @@ def comparison_page(runs: Sequence[Run], page: Path, png: bool = False, find_bes
         "compare.html",
         page_title=headline,
         headline=headline,
+        caveats=list(dict.fromkeys(group["caveat"] for group in groups if group["caveat"])),
         count=len(runs),
         groups=groups,
     )
@@ -202,9 +228,12 @@ def drawn_beside(beside: Beside | None, page: Path, png: bool, titled: bool = Fa
 def _draw(figure: Figure, page: Path, png: bool, titled: bool = False) -> Drawn:
     """The figure as its page shows it; ``png`` writes it beside the page, too."""
     if png:
-        folder = page.parent / "figures"
-        folder.mkdir(parents=True, exist_ok=True)
-        style.save(figure.figure, folder / f"{figure.name}.png")
+        path = page.parent / "figures" / f"{figure.name}.png"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            style.save(figure.figure, path)
+        except OSError as error:
+            raise NotWritableError(path, error, "leave out --png, or give --out FILE in a folder to write") from None
     return Drawn.of(figure, titled)
 
 

@@ -259,10 +259,26 @@ def default_path(application: str, preset: str, root: str | Path = "runs") -> Pa
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     first = Path(root) / f"{application}-{preset}-{stamp}"
     path, count = first, 1
-    while path.exists():
+    while os.path.lexists(path):
         count += 1
         path = first.with_name(f"{first.name}-{count}")
     return path
+
+
+def create_default(application: str, preset: str, root: str | Path = "runs") -> RunFolder:
+    """A new run folder with the name that ``default_path`` gives, of which no other run gets the same.
+
+    Runs of one sweep start within the same second. Raises ``InputError`` if it cannot be made.
+    """
+    while True:
+        path = default_path(application, preset, root)
+        with contextlib.suppress(OSError):  # which ``RunFolder.create`` reports
+            make_folder(path.parent)
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+        return RunFolder.create(path)
 
 
 def write_atomic(path: Path, text: str) -> None:

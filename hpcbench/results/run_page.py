@@ -282,12 +282,13 @@ def file_pairs(run: Run) -> list[tuple[str, str]]:
 
 
 def command_line(environment: dict[str, Any]) -> str:
-    """The command that made the run, as typed."""
+    """The command that made the run, as typed; ``hpcbench`` where Python ran it as a module, as it does for ranks."""
     command = environment.get("command", "")
     if not isinstance(command, list) or not command:
         return str(command or "")
-    first = Path(str(command[0])).name
-    return shlex.join([first, *[str(word) for word in command[1:]]])
+    program = Path(str(command[0]))
+    first = program.parent.name if program.name == "__main__.py" else program.name
+    return shlex.join([first or program.name, *[str(word) for word in command[1:]]])
 
 
 def day(started: str) -> str:

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure as Canvas
 
 from hpcbench.phase_names import TABLE
 from staging.atomic import replacing
+from staging.errors import InputError
 
 INK, MUTED, FAINT, GRID = "#1b2733", "#5d6b7a", "#9aa6b2", "#e4e8ed"
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
@@ -144,6 +145,16 @@ def save(figure: Canvas, path: Path) -> Path:
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lstrip("."), dpi=200, metadata=metadata)
     return path
+
+
+def save_in_study(figure: Canvas, path: Path) -> Path:
+    """As ``save``, into the folder of a study. Raises ``InputError`` where it cannot be written."""
+    try:
+        return save(figure, path)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror}); make its folder writable, or report in a copy of the folder"
+        ) from None
 
 
 def lay_out(figure: Canvas) -> None:

@@ -89,6 +89,8 @@ class Summary:
     """Peak learning rate, scaled with the batch where the run asked for that."""
     train_samples: int = 0
     validation_samples: int = 0
+    simulated_data: str = ""
+    """What the simulation of the dataset recorded, as JSON text; empty where it was not simulated."""
     samples_per_s: float | None = None
     """Median of training over the rows of ``epochs.csv`` after the first; unset for a single row."""
     warm_samples_per_s: float | None = None

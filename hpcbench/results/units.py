@@ -62,6 +62,11 @@ def percent(fraction: float | None) -> str:
     return f"{100 * fraction:.1f} %" if fraction is not None and math.isfinite(fraction) else MISSING
 
 
+def small_percent(fraction: float | None) -> str:
+    """A share that may be tiny but not nothing: 7.3 %, < 0.1 %."""
+    return "< 0.1 %" if fraction is not None and 0 < fraction < 0.0005 else percent(fraction)
+
+
 def whole_percent(fraction: float) -> str:
     """A share without decimals, for sentences: 72 %."""
     return "under 1 %" if 0 < fraction < 0.005 else f"{100 * fraction:.0f} %"

@@ -12,6 +12,7 @@ from hpcbench.batch.job import Job
 from hpcbench.batch.node_hours import total_words
 from hpcbench.batch.site import Site, find_site
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.simulated_set import difference_of_texts, record_text
 from hpcbench.exits import BAD_INPUT, DONE
 from hpcbench.planning.dataset_size import dataset_size
 from hpcbench.results.tables import wrapped
@@ -99,9 +100,10 @@ def executor_of(study: Study, folder: StudyFolder, options: ExecutionOptions, lo
             folder=folder, site=unbound(site), pauses_s=scheduler_pauses_s(largest_round(study)), make=make,
             runs_per_job=packing.runs_per_job,
         )  # fmt: skip
-    on_cpu = shared_config(study).parallel.accelerator == "cpu"
-    devices = Devices() if on_cpu else find_devices()
-    slots = local_slots(options.at_once, processes_per_run(study), devices, largest_round(study))
+    parallel = shared_config(study).parallel
+    devices = Devices() if parallel.accelerator == "cpu" else find_devices()
+    processes, most = processes_per_run(study), largest_round(study)
+    slots = local_slots(options.at_once, processes, devices, most, parallel.threads)
     return LocalRuns(folder, LocalLauncher(lock), slots)
 
 
@@ -136,20 +138,31 @@ def check_data(study: Study) -> tuple[int, int]:
 
 
 def check_same_data(study: Study, path: Path, statuses: Statuses, samples: int) -> None:
-    """Raise ``InputError`` if runs of the study in ``path`` had another number of training samples than ``samples``.
+    """Raise ``InputError`` if runs of the study in ``path`` had other data than ``data.root`` has now.
 
-    A relative ``data.root`` means another dataset in another directory. Nothing is refused if the dataset is not on
-    this machine, or an optimizer's own settings choose its samples.
+    A relative ``data.root`` means another dataset in another directory: with another number of training samples than
+    ``samples``, or simulated in another way. Nothing is refused if the dataset is not on this machine, or an
+    optimizer's own settings choose its samples.
     """
     root = shared_config(study).data.root
     if not Path(root).exists() or any(key.startswith("data.") for own in study.own_settings.values() for key in own):
         return
+    simulated, where = record_text(root), Path(root).resolve()
+    advice = "continue the study in the directory where it began, or give another --study-dir"
     for name, state in statuses.items():
-        before = state.summary.train_samples if state.done and state.summary is not None else 0
-        if before not in (0, samples):
+        summary = state.summary if state.done else None
+        if summary is None:
+            continue
+        if summary.train_samples not in (0, samples):
             raise InputError(
-                f"data.root ({Path(root).resolve()}) gives {samples} training samples, and {path / 'runs' / name} had "
-                f"{before}; continue the study in the directory where it began, or give another --study-dir"
+                f"data.root ({where}) gives {samples} training samples, and {path / 'runs' / name} had "
+                f"{summary.train_samples}; {advice}"
+            )
+        if differing := difference_of_texts(summary.simulated_data, simulated):
+            setting, before, now = differing
+            raise InputError(
+                f"data.root ({where}) was simulated with {setting} {now}, and the data of {path / 'runs' / name} with "
+                f"{before}; {advice}"
             )
 
 

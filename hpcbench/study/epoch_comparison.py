@@ -181,19 +181,22 @@ def _test(strata: Sequence[Stratum], factor: float = 1.0) -> tuple[float, int]:
 
 
 def log_spread(strata: Sequence[Stratum]) -> float:
-    """Standard deviation between seeds of the logarithm of epochs, over the runs that reached the target.
+    """Standard deviation between seeds of the logarithm of epochs; infinite if no group has two runs that reached.
 
-    It is no less than what rounding to evaluations alone would give; infinite if no group has two such runs.
+    The runs that reached the target are the fast ones, and alone they scatter too little. So a run that missed it
+    counts at the epochs that it made, and is no degree of freedom, as in the likelihood of a censored normal sample.
+    The result is no less than what rounding to evaluations alone would give.
     """
     squares, degrees, rounding = 0.0, 0, 0.0
     for group in (group for stratum in strata for group in stratum):
         reached = [run for run in group if run.reached]
-        logs = np.log([(run.above + run.up_to) / 2 for run in reached])
         for run in reached:
             rounding = max(rounding, (run.up_to - run.above) / (run.up_to + run.above) * 2 / math.sqrt(12))
-        if len(logs) > 1:
+        made = [run.above for run in group if not run.reached and run.above > 0]
+        logs = np.log([*((run.above + run.up_to) / 2 for run in reached), *made])
+        if reached and len(logs) > 1:
             squares += float(((logs - logs.mean()) ** 2).sum())
-            degrees += len(logs) - 1
+            degrees += len(reached) - 1
     return max(math.sqrt(squares / degrees), rounding) if degrees else math.inf
 
 

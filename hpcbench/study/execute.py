@@ -23,6 +23,7 @@ from hpcbench.study.study_jobs import runs_of_later_jobs
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 from staging.ranks.signals import warning_time
+from staging.units import counted
 
 
 def execute(job_folder: Path, local_path: str | None = None, asked: Asked | None = None) -> int:
@@ -94,7 +95,7 @@ def slots_of(packed: PackedRuns) -> list[Slot]:
     needed = packed.side_by_side * packed.gpus
     if len(devices.ids) < needed:
         raise InputError(
-            f"the job sees {len(devices.ids)} accelerators instead of {needed} ({packed.side_by_side} runs x "
-            f"{packed.gpus}); see what its log says about the node"
+            f"the job sees {counted(len(devices.ids), 'accelerator')} instead of {needed} "
+            f"({counted(packed.side_by_side, 'run')} x {packed.gpus}); see what its log says about the node"
         )
     return equal_slots(packed.side_by_side, packed.processes, physical_cores(), devices, packed.gpus)

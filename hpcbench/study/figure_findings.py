@@ -152,10 +152,10 @@ def factor_words(ends: Ends, what: str) -> str:
     factors = {label: factor for label, (first, last, factor) in ends.items() if (first, last) == (low, high)}
     order = sorted(factors, key=factors.__getitem__)
     texts = {label: f"{units.significant(factors[label])}x" for label in (order[0], order[-1])}
-    if len(texts) > 1:
+    if len(set(texts.values())) > 1:
         texts = {label: f"{text} ({label})" for label, text in texts.items()}
-    of = f" ({order[0]})" if len(texts) == 1 and len(ends) > 1 else ""
-    return f"From batch {low:,} to {high:,}, {' to '.join(texts.values())} {what}{of}"
+    of = f" ({order[0]})" if len(factors) == 1 and len(ends) > 1 else ""
+    return f"From batch {low:,} to {high:,}, {' to '.join(dict.fromkeys(texts.values()))} {what}{of}"
 
 
 def time_finding(shortest: Mapping[str, int]) -> str:

@@ -197,7 +197,8 @@ def open_lock(folder: StudyFolder) -> int:
         folder.logs.mkdir(exist_ok=True)
         return os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise InputError(f"{folder.path} cannot be written ({error.strerror}); give another --study-dir") from None
+        advice = "make it writable, or continue in a copy" if folder.definition.exists() else "give another --study-dir"
+        raise InputError(f"{folder.path} cannot be written ({error.strerror}); {advice}") from None
 
 
 def only_ours(path: Path) -> bool:
@@ -218,5 +219,8 @@ def take(descriptor: int, path: Path) -> None:
         ) from None
     except OSError:
         return  # a filesystem without locks
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"pid {os.getpid()} on {os.uname().nodename}".encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()} on {os.uname().nodename}".encode(), 0)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); free some space there") from None

@@ -62,7 +62,7 @@ class JobRuns:
             raise
         if self.site.scheduler != "local":
             runs = "" if job.packed is None else f"{counted(len(job.packed.words), 'run')}, "
-            size = f"{counted(job.nodes, 'node')}, at most {job.node_hours:.3g} node-hours"
+            size = f"{counted(job.nodes, 'node')}, at most {job.node_hours:.3g} node-hours an attempt"
             self.speak(f"{title}: job {handle.job_id}, {runs}{size}")
         return "waiting", "", handle
 

@@ -51,7 +51,7 @@ def write_study(study: Study, folder: StudyFolder, statuses: Mapping[str, RunSta
     compared, fits, scales = compare_series(rows), fit_series(rows), pooled_noise_scales(rows, curves)
     drawn = figures(study, rows, fits, curves)
     for figure in drawn:
-        style.save(figure.figure, folder.path / f"{figure.name}.png")
+        style.save_in_study(figure.figure, folder.path / f"{figure.name}.png")
     write_atomic(folder.results, results_frame(study, statuses, rows).to_csv(index=False))
     lines = [f"{NOT_VERIFIED}.", *wrapped(notes(study, rows)), *comparison_lines(compared), *fit_lines(fits, scales)]
     text = "\n".join([results_table(rows), "", *lines])

@@ -12,6 +12,7 @@ from pathlib import Path
 from hpcbench.parallel.threads import cpu_quota
 from staging.cores import cores_allowed
 from staging.errors import InputError
+from staging.units import counted
 
 CORES = Path("/sys/devices/system/cpu")
 VISIBLE = {
@@ -78,11 +79,14 @@ def named_devices(kind: str, count: int, environ: Mapping[str, str]) -> Devices:
     return Devices(variable, listed[:count] if len(listed) >= count else tuple(map(str, range(count))))
 
 
-def local_slots(runs: int | None, processes: int, devices: Devices, most: int = sys.maxsize) -> list[Slot]:
+def local_slots(
+    runs: int | None, processes: int, devices: Devices, most: int = sys.maxsize, threads: int | None = None
+) -> list[Slot]:
     """Slots for ``runs`` runs of ``processes`` each on this machine; ``None``: as many as fit, but at most ``most``.
 
     With accelerators each process has one to itself, and more runs than the accelerators allow raise ``InputError``.
-    Without accelerators, two cores per run are usual, and runs share cores if there are more runs than cores.
+    Without accelerators, a run has a core for each of the ``threads`` that its settings give to a process, or usually
+    two cores; runs share cores if there are more runs than cores.
     """
     blocks = physical_cores()
     if devices.ids:
@@ -95,12 +99,15 @@ def local_slots(runs: int | None, processes: int, devices: Devices, most: int = 
         if runs is not None and runs > fits:
             per_run = "one" if processes == 1 else str(processes)
             raise InputError(
-                f"--jobs ({runs}) is more than the {fits} runs that the {len(devices.ids)} accelerators of this "
-                f"machine allow, {per_run} per run; lower it, or set --parallel.accelerator cpu"
+                f"--jobs ({runs}) is more than the {counted(fits, 'run')} that the "
+                f"{counted(len(devices.ids), 'accelerator')} of this machine "
+                f"allow{'s' if len(devices.ids) == 1 else ''}, {per_run} per run; lower it, or set "
+                "--parallel.accelerator cpu"
             )
         runs = min(fits, most) if runs is None else runs
     elif runs is None:
-        runs = max(1, min(most, usable_cores(blocks) // max(USUAL_CORES, processes)))
+        cores = max(USUAL_CORES, processes) if threads is None else processes * threads
+        runs = max(1, min(most, usable_cores(blocks) // cores))
     return equal_slots(runs, processes, blocks, devices, processes if devices.ids else 0)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcbench.results.units import counted
 from hpcbench.submission.logged_values import LoggedValues, as_number, read_values
 from hpcbench.submission.recipe_keys import TRANSLATIONS, UNITS, Settings
 from staging.errors import InputError
@@ -75,10 +76,10 @@ def batch_settings(recipe: BorrowedRecipe, ranks: int, given: Mapping[str, str])
         return {}  # the configuration refuses it
     whole, rest = divmod(batch, ranks * int(part))
     if rest or not whole:
-        what = "samples each" if known == local else "micro-batches"
+        what = ("sample each", "samples each") if known == local else ("micro-batch", "micro-batches")
         raise InputError(
-            f"--recipe-from {recipe.path}: its global batch of {batch:,} does not divide over {ranks:,} ranks x "
-            f"{int(part)} {what}; take ranks that do, or give --{local} and --{passes}"
+            f"--recipe-from {recipe.path}: its global batch of {batch:,} does not divide over {counted(ranks, 'rank')} "
+            f"x {counted(int(part), *what)}; take ranks that do, or give --{local} and --{passes}"
         )
     return {wanted: str(whole)} | ({} if known in given else {known: str(int(part))})
 
@@ -90,6 +91,7 @@ def recipe_lines(recipe: BorrowedRecipe, settings: Mapping[str, str]) -> list[st
     local, group = settings.get("train.local_batch_size"), settings.get("train.batchnorm_group_size", "1")
     if recipe.norm_samples is not None and local is not None and int(local) * int(group) != recipe.norm_samples:
         lines.append(
-            f"  note: batch norm sees {int(local) * int(group)} samples here, {recipe.norm_samples:g} in the log"
+            f"  note: batch norm sees {counted(int(local) * int(group), 'sample')} here, {recipe.norm_samples:g} in "
+            "the log"
         )
     return lines

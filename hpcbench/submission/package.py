@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.mlperf.entries import entries_of
+from hpcbench.mlperf.entry import Entry
 from hpcbench.mlperf.find_logs import find_runs
 from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.rulesets import ROUNDS
@@ -20,6 +21,9 @@ from hpcbench.submission.system_facts import Facts
 
 ROUND_OF = {ruleset: name for name, ruleset in ROUNDS.items()}
 """The round of each ruleset."""
+CONTRADICTIONS = ("copies: ", "clock: ", "epochs: ")
+"""Faults of an entry that come from what its logs say about themselves."""
+Key = tuple[str | None, str | None, str | None]
 MODES = {"strong": "time to train", "weak": "throughput"}
 
 
@@ -56,22 +60,43 @@ def build(
         kept = write_tree(part, organization, named)
         verdict = check_tree(part, ruleset)
         findings = find_faults(named, part, ruleset, facts)
-        rows = score_rows(part, named, ruleset)
+        scored = scored_entries(part, ruleset)
+        rows = score_rows(scored, named)
+        findings += contradictions(scored, named)
     runs = [run for entry in entries for run in entry.runs]
     findings += [Finding("code", words, note=True) for words in code_faults(runs)]
     findings += [Finding(name.place, name.words, name.remedy, note=True) for name in kept]
     return Package(folder, ruleset, division, rows, findings, verdict)
 
 
-def score_rows(folder: Path, named: Sequence[NamedEntry], ruleset: str) -> list[list[str]]:
-    """The score of each entry, read back from the logs of the tree."""
+def scored_entries(folder: Path, ruleset: str) -> dict[Key, Entry]:
+    """The entries of the tree in ``folder`` with their scores, read back from its logs."""
     records = read_runs(find_runs([folder / "results"]))
     for record in records:
         record.round = ROUND_OF[ruleset]
-    scored = {(entry.first.system, entry.first.mode, entry.first.application): entry for entry in entries_of(records)}
+    return {(entry.first.system, entry.first.mode, entry.first.application): entry for entry in entries_of(records)}
+
+
+def key_of(named_entry: NamedEntry) -> Key:
+    """The key of an entry in ``scored_entries``."""
+    return named_entry.system, MODES[named_entry.entry.mode], named_entry.entry.benchmark
+
+
+def contradictions(scored: Mapping[Key, Entry], named: Sequence[NamedEntry]) -> list[Finding]:
+    """Where logs contradict themselves or one another, which no official checker sees: none can be submitted so."""
+    remedy = "give the run folders as the runs left them, each once"
+    return [
+        Finding(named_entry.words, fault, remedy)
+        for named_entry in named if (entry := scored.get(key_of(named_entry))) is not None
+        for fault in entry.faults if fault.startswith(CONTRADICTIONS)
+    ]  # fmt: skip
+
+
+def score_rows(scored: Mapping[Key, Entry], named: Sequence[NamedEntry]) -> list[list[str]]:
+    """The score of each entry."""
     rows = []
     for named_entry in named:
-        entry = scored.get((named_entry.system, MODES[named_entry.entry.mode], named_entry.entry.benchmark))
+        entry = scored.get(key_of(named_entry))
         whole = entry is not None and len(named_entry.entry.runs) >= named_entry.entry.needed
         minutes = entry.score_min if whole and entry is not None else None
         models = entry.models_per_min if whole and entry is not None else None

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbench.mlperf.convergence_check import RUNS, checker, nearest
+from hpcbench.probability import EPOCHS_WEIGHT, pooled_scatter, student_draws
 from staging.errors import InputError
 
 ONE_RUN_SPREAD = 0.024
@@ -44,6 +45,8 @@ class KnownEpochs:
     """Where they come from, in words."""
     ratios: Ratios = ((1.0,),)
     """Ratios of a submission's mean epochs to these, by site: one is drawn, with each site equally likely."""
+    published_scatter: float | None = None
+    """Standard deviation of ln(epochs) over published seeds, to pool with that of few values; ``None``: resample."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def project(
     if not costs.samples_per_s or min(costs.samples_per_s) <= 0:
         raise InputError("no run measured a rate above 0 samples/s")
     random = np.random.default_rng(seed)
-    epochs = drawn_epochs(np.asarray(known.values), runs, draws, random) * drawn_ratios(known.ratios, draws, random)
+    epochs = drawn_epochs(known, runs, draws, random) * drawn_ratios(known.ratios, draws, random)
     rates = drawn_rates(np.asarray(costs.samples_per_s), runs, draws, random)
     times = costs.fixed_s + epochs * (costs.train_samples / rates + costs.evaluation_s)
     scores, means = olympic_rows(times) / 60, olympic_rows(epochs)
@@ -131,10 +134,27 @@ def project(
     return Projection(middle, low, high, too_fast, costs.train_samples / rate + costs.evaluation_s, float(means.mean()))
 
 
-def drawn_epochs(known: Array, runs: int, draws: int, random: np.random.Generator) -> Array:
-    """(draws, runs): for each submission the known runs are resampled, and its own are drawn from these."""
-    anew = random.choice(known, size=(draws, len(known)))
-    return np.take_along_axis(anew, random.integers(0, len(known), size=(draws, runs)), axis=1)
+def drawn_epochs(known: KnownEpochs, runs: int, draws: int, random: np.random.Generator) -> Array:
+    """(draws, runs): for each submission the known runs are resampled, and its own are drawn from these.
+
+    With a published scatter they are drawn around the mean of the known ones, whose own error is drawn too.
+    """
+    values = np.asarray(known.values)
+    if known.published_scatter is None:
+        anew = random.choice(values, size=(draws, len(values)))
+        return np.take_along_axis(anew, random.integers(0, len(values), size=(draws, runs)), axis=1)
+    logs = np.log(values)
+    spread, freedom = pooled_scatter(logs.tolist(), known.published_scatter, EPOCHS_WEIGHT)
+    centre = logs.mean() + spread / math.sqrt(len(logs)) * student_draws(random, freedom, draws)
+    drawn: Array = np.exp(centre[:, None] + spread * random.standard_normal((draws, runs)))
+    return drawn
+
+
+def own_known_epochs(values: Sequence[float], published_scatter: float) -> KnownEpochs:
+    """Epochs of own runs, with a source that says by which scatter they are drawn."""
+    published = f"the {100 * published_scatter:.1f} % of published seeds"
+    scatter = f"its scatter is {published} alone" if len(values) == 1 else f"their scatter is pooled with {published}"
+    return KnownEpochs(tuple(values), f"{len(values)} given, {scatter}", published_scatter=published_scatter)
 
 
 def drawn_ratios(ratios: Ratios, draws: int, random: np.random.Generator) -> Array:
@@ -149,10 +169,10 @@ def drawn_rates(measured: Array, runs: int, draws: int, random: np.random.Genera
     """(draws, runs): rates around the mean of the measured ones, whose own error is drawn too (Student's t)."""
     logs = np.log(measured)
     count = len(measured)
-    squares, freedom = float(((logs - logs.mean()) ** 2).sum()), SPREAD_WEIGHT + count - 1
-    pooled = math.sqrt((SPREAD_WEIGHT * ONE_RUN_SPREAD**2 + squares) / freedom)
-    spread = max(pooled, math.sqrt(squares / (count - 1))) if count > 1 else ONE_RUN_SPREAD
-    error = random.standard_t(freedom, size=draws) if count > 1 else random.standard_normal(draws)
+    spread, freedom = pooled_scatter(logs.tolist(), ONE_RUN_SPREAD, SPREAD_WEIGHT)
+    if count > 1:
+        spread = max(spread, float(logs.std(ddof=1)))
+    error = student_draws(random, freedom, draws)
     centre = logs.mean() + spread / math.sqrt(count) * error
     drawn: Array = np.exp(centre[:, None] + spread * random.standard_normal((draws, runs)))
     return drawn

@@ -1,7 +1,7 @@
 """How much the epochs of published entries differ from those of the reference, with its recipe and with others.
 
 A reference convergence point tells how epochs scatter with the seed on the reference's system. A submission runs other
-code on another system, and often another recipe, so its epochs also differ in the mean. The published entries show by
+code on another system, and often another recipe, so its epochs also differ on average. The published entries show by
 how much.
 """
 

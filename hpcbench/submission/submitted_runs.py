@@ -15,7 +15,7 @@ from hpcbench.measure.log_rules import PUBLISHED_TARGETS
 from hpcbench.mlperf.convergence_check import RUNS
 from hpcbench.mlperf.find_logs import LogLocation
 from hpcbench.mlperf.own_runs import read_own_run
-from hpcbench.mlperf.read_log import QUALITIES
+from hpcbench.mlperf.reached_target import QUALITIES
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary

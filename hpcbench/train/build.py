@@ -17,6 +17,7 @@ from hpcbench.parallel.padded_convolution import pad_short_inputs
 from hpcbench.parallel.precision import PrecisionPolicy, resolve_precision
 from hpcbench.train.task import Task
 from staging.errors import InputError
+from staging.units import counted
 
 
 def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
@@ -45,8 +46,8 @@ def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
         lower = "train.local_batch_size" + (" or train.accumulation" if config.train.accumulation > 1 else "")
         raise InputError(
             f"global batch of {batch} (train.local_batch_size {config.train.local_batch_size} x train.accumulation "
-            f"{config.train.accumulation} x {ranks} ranks) is larger than the training set of {samples} samples; "
-            f"lower {lower}, or use more samples"
+            f"{config.train.accumulation} x {counted(ranks, 'rank')}) is larger than the training set of "
+            f"{counted(samples, 'sample')}; lower {lower}, or use more samples"
         )
     if config.staging.placement == "replicate":  # otherwise this is checked once the shards are known
         sizes = epoch_sizes(samples, ranks, config.train.local_batch_size, config.data.last_batch)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.serialization import get_crc32_options, set_crc32_options
 
+from hpcbench.data.simulated_set import difference_of_texts
 from hpcbench.exits import Aborted
 from hpcbench.parallel.shard_gathering import as_integers
 from hpcbench.parallel.sharded import sharded_as
@@ -221,6 +222,8 @@ TRAINING = "training samples"
 VALIDATION = "validation samples"
 """The key of the setup that checkpoints of earlier versions lack; these are accepted with any number."""
 SAMPLES = (TRAINING, VALIDATION)
+SIMULATED = "simulated data"
+"""The key of the setup with the record of a simulated dataset, which checkpoints of earlier versions lack."""
 
 
 def check_setup(saved: dict[str, Any], wanted: dict[str, Any], micro_batch: int) -> bool:
@@ -230,7 +233,13 @@ def check_setup(saved: dict[str, Any], wanted: dict[str, Any], micro_batch: int)
     Returns whether the mesh is another one. Raises ``InputError``.
     """
     moved = not micro_batch and any(saved.get(key) != wanted[key] for key in MESH)
-    free = (*MESH, "parallel.threads") if moved else ()
+    free = (SIMULATED, *MESH, "parallel.threads") if moved else (SIMULATED,)
+    if differing := difference_of_texts(saved.get(SIMULATED, ""), wanted.get(SIMULATED, "")):
+        name, before, now = differing
+        raise InputError(
+            f"the checkpoint was made with data whose {name} is {before}, this run's has {now}; give --data.root of "
+            "the dataset that it was made with"
+        )
     for key, value in wanted.items():
         if key not in free and saved.get(key) != value and (key in saved or key != VALIDATION):
             problem = f"the checkpoint was made with {key} {saved.get(key)}, this run has {value}; use the same {key}"

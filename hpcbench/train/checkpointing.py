@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
+from hpcbench.data.simulated_set import record_text
 from hpcbench.optim.registry import load_optimizer_state
 from hpcbench.parallel.sharded import sharded_optimizer_state
 from hpcbench.results.checkpoint_files import resume_advice
 from hpcbench.train import checkpoint_io
-from hpcbench.train.checkpoint_io import TRAINING, VALIDATION, Checkpoint
+from hpcbench.train.checkpoint_io import SIMULATED, TRAINING, VALIDATION, Checkpoint
 from hpcbench.train.checkpoint_times import CheckpointTimes, SaveTime
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.context import RunContext
@@ -143,6 +144,7 @@ def setup_of(run: RunContext, training_samples: int, validation_samples: int) ->
         "train.accumulation": train.accumulation,
         TRAINING: training_samples,
         VALIDATION: validation_samples,
+        SIMULATED: run.group.broadcast_object(record_text(run.config.data.root) if run.is_first else ""),
         "staging.placement": run.config.staging.placement,
         "staging.reshuffle": run.config.staging.reshuffle,
         "nodes of shards": run.shard_nodes,

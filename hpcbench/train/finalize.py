@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from hpcbench.data.files import SPLITS, files_of_split
+from hpcbench.data.simulated_set import record_text
 from hpcbench.exits import Cause
 from hpcbench.measure.flops import FlopCount, count_flops
 from hpcbench.measure.slow_nodes import slow_nodes
@@ -185,6 +186,7 @@ def summarize(trainer: Trainer, status: Status, ending: Ending, flops: FlopCount
         peak_lr=config.optim.lr,
         train_samples=len(data.training),
         validation_samples=len(data.validation),
+        simulated_data=record_text(config.data.root),
         samples_per_s=throughput(state.history),
         warm_samples_per_s=warm_throughput(attempts.ranks),
         metrics=trainer.metrics,

@@ -20,6 +20,7 @@ from hpcbench.measure.job_check import Asked
 from hpcbench.measure.power_log import POWER, set_power_aside
 from hpcbench.measure.process_age import process_age_s
 from hpcbench.results.checkpoint_files import complete, resume_advice
+from hpcbench.results.folder_lock import unlock
 from hpcbench.results.units import counted
 from hpcbench.train.context import RunContext
 from hpcbench.train.dataset_staging import drop_caches, stage_dataset
@@ -80,6 +81,7 @@ def run_training(
             raise ended from (None if ended is not error else error.__cause__)
         finally:
             trainer.data.close()
+            unlock(trainer.run.folder.path)
 
 
 @contextmanager

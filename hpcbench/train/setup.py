@@ -18,7 +18,7 @@ from hpcbench.measure.communication import Communication
 from hpcbench.measure.environment import environment_record
 from hpcbench.measure.memory import reset_peak_memory
 from hpcbench.measure.mllog import RunLog
-from hpcbench.measure.mllog_resume import FinishedLog, read_finished
+from hpcbench.measure.mllog_resume import read_finished
 from hpcbench.measure.phases import Phases
 from hpcbench.measure.shared_clock import SharedClock
 from hpcbench.measure.step_times import StepTimes
@@ -30,8 +30,9 @@ from hpcbench.parallel.mesh_shape import MeshShape, mesh_shape
 from hpcbench.parallel.simulated_ranks import DataRanks, data_ranks
 from hpcbench.results.attempts import Attempts, lost_attempts
 from hpcbench.results.checkpoint_files import complete
-from hpcbench.results.run_folder import RunFolder, default_path, earlier_configs
-from hpcbench.results.units import counted, counted_epochs
+from hpcbench.results.folder_lock import lock
+from hpcbench.results.run_folder import RunFolder, create_default, default_path, earlier_configs
+from hpcbench.results.units import counted
 from hpcbench.train import checkpoint_io
 from hpcbench.train.attempt_recorder import AttemptRecorder
 from hpcbench.train.build import build_model, build_optimizer, check_batch, open_data
@@ -51,11 +52,18 @@ from hpcbench.train.memory_limits import check_memory
 from hpcbench.train.progress import Progress
 from hpcbench.train.rank_metrics import RankMetrics
 from hpcbench.train.ranks import Ranks
-from hpcbench.train.resume_check import check_records
+from hpcbench.train.resume_check import (
+    check_records,
+    check_same,
+    has_met,
+    newest_checkpoint,
+    refuse_complete,
+    refuse_met_before,
+    wants_more,
+)
 from hpcbench.train.shard_staging import check_placement
 from hpcbench.train.slab_staging import check_slabs
 from hpcbench.train.state import State
-from hpcbench.train.targets import epochs_to_target, is_over
 from hpcbench.train.task import Task
 from hpcbench.train.training_step import TrainingStep
 from hpcbench.train.whole_step import captures_whole_step
@@ -79,7 +87,6 @@ def set_up(
     if config.train.seed is None:
         restarted = run_dir if again and not resume and launch.rank == 0 else None
         config.train.seed = group.broadcast_object(seed_of(restarted))
-    path = Path(group.broadcast_object(str(run_dir or default_path(application.name, config.preset or "run"))))
     training, validation = ranks.together(lambda: open_data(application, config))
     progress.touch()
     shape, shared = check_input(application, config, ranks, training)
@@ -89,7 +96,7 @@ def set_up(
     model = build_model(application, config, ranks.device, config.train.seed)
     progress.touch()
     times = CheckpointTimes()
-    folder, checkpoint = ranks.together(lambda: open_folder(path, launch.rank, times, resume=resume, again=again))
+    folder, checkpoint = run_folder_of(application, config, ranks, run_dir, times, resume=resume, again=again)
     if watch is not None:
         watch.report_into(folder)
     progress.touch()
@@ -225,12 +232,28 @@ def ranks_of(config: RunConfig, launch: Launch, shape: MeshShape) -> DataRanks:
     return data_ranks(launch.rank // shape.spatial_size, shape.data, simulated, group_size)
 
 
+def run_folder_of(
+    application: Application, config: RunConfig, ranks: Ranks, run_dir: Path | None, times: CheckpointTimes, *,
+    resume: bool, again: bool,
+) -> tuple[RunFolder, checkpoint_io.Checkpoint | None]:  # fmt: skip
+    """The run folder, new or continued, and the checkpoint to continue from; the same on all ranks. Collective."""
+    name = application.name, config.preset or "run"
+    seen = ranks.group.all_gather_object(newest_checkpoint(run_dir) if resume and run_dir else "")
+    ranks.together(lambda: check_same(seen))
+    folder, checkpoint = ranks.together(
+        lambda: open_folder(run_dir, name, ranks.launch.rank, times, resume=resume, again=again)
+    )
+    if ranks.launch.rank == 0:
+        lock(folder.path)
+    return RunFolder(ranks.group.broadcast_object(str(folder.path))), checkpoint
+
+
 def open_folder(
-    path: Path, rank: int, times: CheckpointTimes, *, resume: bool, again: bool
+    path: Path | None, name: tuple[str, str], rank: int, times: CheckpointTimes, *, resume: bool, again: bool
 ) -> tuple[RunFolder, checkpoint_io.Checkpoint | None]:
-    """The run folder, new or continued, and the checkpoint to continue from. Rank 0 makes it, the others name it."""
+    """As ``run_folder_of``, on one rank: rank 0 makes a new folder, if without ``path`` under a free ``name``."""
     if resume:
-        folder = RunFolder.open(path)
+        folder = RunFolder.open(path or default_path(*name))
         checkpoint = checkpoint_io.load_newest(folder.checkpoints, times)
         if checkpoint is None:
             raise InputError(f"{path} holds no checkpoint to resume from; start again with another --run-dir")
@@ -238,7 +261,9 @@ def open_folder(
             check_records(folder, State.from_dict(checkpoint.state), complete(folder.checkpoints)[-1])
         return folder, checkpoint
     if rank != 0:
-        return RunFolder(path), None
+        return RunFolder(path or Path()), None
+    if path is None:
+        return create_default(*name), None
     if again:
         RunFolder(path).set_aside()
     return RunFolder.create(path), None
@@ -256,44 +281,11 @@ def start_log(
         log.init_start()
         return log
     state, end = State.from_dict(checkpoint.state), read_finished(folder.mllog)
+    refuse_met_before(folder, config, task, state)
     if end is not None and not wants_more(config, task, state, end):
         refuse_complete(folder, config, met=has_met(config, task, state, end))
         return RunLog.finished(folder.mllog, end)
     return RunLog.resume(folder.mllog, enabled=first, epoch=state.evaluated, extend=end is not None)
-
-
-def wants_more(config: RunConfig, task: Task, state: State, end: FinishedLog) -> bool:
-    """Whether a run that reached its end is asked to train longer, or to another target; else it lacks its report."""
-    return not has_met(config, task, state, end) and not is_over(config, state)
-
-
-def has_met(config: RunConfig, task: Task, state: State, end: FinishedLog) -> bool:
-    """Whether a run that reached its end met the target of ``config``, even if only after its last checkpoint."""
-    again = end.cause == "target" and config.train.target == end.target
-    return again or epochs_to_target(config, task, state) is not None
-
-
-def refuse_complete(folder: RunFolder, config: RunConfig, *, met: bool) -> None:
-    """Raise ``InputError`` for a run that reached its end and wrote everything; ``met``: whether it met its target."""
-    if not folder.summary.exists():
-        return
-    summary = folder.read_summary()
-    if not summary.complete or summary.status == "aborted":
-        return
-    if summary.status == "target_not_reached":
-        if met:
-            return
-        by_steps = config.train.max_steps is not None
-        made = counted(summary.steps, "step") if by_steps else counted_epochs(summary.epochs)
-        raise InputError(
-            f"the run in {folder.path} has made its {made} and not reached its target; raise "
-            f"--train.{'max_steps' if by_steps else 'max_epochs'} to extend it"
-        )
-    if met:
-        raise InputError(f"the run in {folder.path} has reached its target; leave out --resume and use a new --run-dir")
-    raise InputError(
-        f"the run in {folder.path} has made its {counted_epochs(summary.epochs)}; raise --train.max_epochs to extend it"
-    )
 
 
 def write_description(run: RunContext, data: DataPath) -> None:

@@ -62,7 +62,10 @@ def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence
     wanted = _ranges(dataset.shape, selection)
     array = np.empty([len(part) for part in wanted], dtype)
     starts = [range(part.start - part.start % step, part.stop, step) for part, step in zip(wanted, chunks, strict=True)]
-    for place in product(*starts) if array.size else ():
+    few = _few_stored(dataset, starts)
+    if few is not None:
+        array[...] = dataset.fillvalue
+    for place in (product(*starts) if few is None else few) if array.size else ():
         stored = dataset.id.get_chunk_info_by_coord(place)
         if stored.byte_offset is not None and stored.size > size + size // 1000 + PIECE:
             raise TooLargeError(path, f"dataset '{key}' has a chunk of {stored.size} bytes where {size} are expected")
@@ -88,12 +91,40 @@ def read_by_library(dataset: h5py.Dataset, selection: Sequence[slice]) -> NDArra
     if not dataset.chunks or prod(_chunks_of(wanted, dataset.chunks)) <= MOST_CHUNKS:
         return np.asarray(dataset[tuple(selection)])
     array = np.empty([len(part) for part in wanted], dataset.dtype)
-    for parts in _in_parts(wanted, dataset.chunks):
+    starts = [range(part.start - part.start % n, part.stop, n) for part, n in zip(wanted, dataset.chunks, strict=True)]
+    few = _few_stored(dataset, starts)
+    if few is not None:
+        array[...] = dataset.fillvalue
+    for parts in _in_parts(wanted, dataset.chunks) if few is None else _parts_at(few, wanted, dataset.chunks):
         target = (
             slice(part.start - whole.start, part.stop - whole.start) for part, whole in zip(parts, wanted, strict=True)
         )
         array[tuple(target)] = dataset[tuple(slice(part.start, part.stop) for part in parts)]
     return array
+
+
+def _few_stored(dataset: h5py.Dataset, starts: Sequence[range]) -> list[tuple[int, ...]] | None:
+    """Where the stored chunks among those at ``starts`` begin, if few are stored; ``None`` if each is to be looked at.
+
+    A file of a few bytes may claim millions of chunks: those that nobody wrote are not in it, and hold the fill value.
+    """
+    asked = prod(map(len, starts))
+    if asked <= MOST_CHUNKS:  # counting those that are stored may take longer
+        return None
+    stored = dataset.id.get_num_chunks()
+    if stored > MOST_CHUNKS or 2 * stored > asked:
+        return None
+    places = [tuple(dataset.id.get_chunk_info(number).chunk_offset) for number in range(stored)]
+    return [place for place in places if all(at in each for at, each in zip(place, starts, strict=True))]
+
+
+def _parts_at(places: Sequence[Sequence[int]], wanted: Sequence[range], chunks: Sequence[int]) -> Iterator[list[range]]:
+    """The wanted part of each of the chunks that begin at ``places``."""
+    for place in places:
+        yield [
+            range(max(start, part.start), min(start + length, part.stop))
+            for start, length, part in zip(place, chunks, wanted, strict=True)
+        ]
 
 
 def _in_parts(wanted: list[range], chunks: Sequence[int]) -> Iterator[list[range]]:

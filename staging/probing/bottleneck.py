@@ -58,11 +58,13 @@ class _Node:
 def probed_shares(ranks: Sequence[Rank], ceilings: Ceilings, path: str, transform: str, verify: str) -> list[Share]:
     """For each part that moved something, its rate over the fastest that the probe saw; highest first.
 
-    What all nodes share (the source) counts in total, against the slowest node's time; the rest counts on the node that
-    comes nearest to its own ceiling.
+    What all nodes share (the source) counts in total, against the longest time that a node moved data. The rest counts
+    on the slowest node, which decides how long the staging takes. In an exchange, where nodes wait for one another, it
+    counts on the node that comes nearest to its own ceiling.
     """
     nodes = _by_node(ranks)
     move_s = max((node.move_s for node in nodes.values()), default=0.0)
+    deciding = {rank.node for rank in _deciding(ranks, path)}
     shares, way = [], next((rank.way for rank in ranks), "")
     for part, attribute in (("read", "bytes_read"), ("open", "files_read")):
         rate, amount = ceilings.best(part), sum(getattr(node.counters, attribute) for node in nodes.values())
@@ -72,7 +74,9 @@ def probed_shares(ranks: Sequence[Rank], ceilings: Ceilings, path: str, transfor
         rate = ceilings.best(part, way if part in ("write", "write_flushed") else None)
         if rate is None or (part == "crc32c" and verify == "none") or (part == "gunzip" and "gunzip" not in transform):
             continue
-        of_nodes = [_share_of(part, name, node, rate, ceilings, path) for name, node in nodes.items()]
+        of_nodes = [
+            _share_of(part, name, node, rate, ceilings, path) for name, node in nodes.items() if name in deciding
+        ]
         shares += sorted((share for share in of_nodes if share is not None), key=_share)[-1:]
     return sorted(shares, key=_share, reverse=True)
 
@@ -80,15 +84,16 @@ def probed_shares(ranks: Sequence[Rank], ceilings: Ceilings, path: str, transfor
 def busy_shares(ranks: Sequence[Rank], path: str) -> list[Share]:
     """For each activity, the share of the staging's seconds during which it kept its threads busy; highest first.
 
-    For reading and for writing, that is the busiest rank's share. A thread counts while it had work: one that found
-    nothing to do does not make the others look idle. For the exchange, it is the least busy rank's share: any more time
-    that other ranks spend there is waiting for a slower one.
+    That is the busiest rank's share on the slowest node, which decides how long the staging takes, or in an exchange,
+    where nodes wait for one another, on any node. A thread counts while it had work: one that found nothing to do does
+    not make the others look idle. For the exchange itself, it is the least busy rank's share: any more time that other
+    ranks spend there is waiting for a slower one.
     """
-    seconds = max((rank.seconds for rank in ranks), default=0.0)
+    seconds, nodes = max((rank.seconds for rank in ranks), default=0.0), len({rank.node for rank in ranks})
+    ranks = _deciding(ranks, path)
     moving = [rank for rank in ranks if rank.phases_s.get("move", 0.0) > 0 and _worked(rank.counters)]
     if seconds <= 0:
         return []
-    nodes = len({rank.node for rank in ranks})
     shares = {
         name: max(rank.phases_s.get(name, 0.0) for rank in ranks) / seconds for name in ("list", "commit", "verify")
     }
@@ -96,6 +101,14 @@ def busy_shares(ranks: Sequence[Rank], path: str) -> list[Share]:
     for name, choose in (("read", max), ("write", max), ("exchange", min)):
         shares[name] = choose((rank_busy[name] for rank_busy in busy), default=0.0) / seconds
     return sorted((Share(name, share) for name, share in shares.items() if share > 0), key=_share, reverse=True)
+
+
+def _deciding(ranks: Sequence[Rank], path: str) -> list[Rank]:
+    """The ranks that decide how long a staging takes: all in an exchange, else those of the slowest node."""
+    if path == "exchange" or not ranks:
+        return list(ranks)
+    slowest = max(ranks, key=lambda rank: rank.seconds - rank.phases_s.get("wait", 0.0))
+    return [rank for rank in ranks if rank.node == slowest.node]
 
 
 def _by_node(ranks: Sequence[Rank]) -> dict[str, _Node]:

@@ -202,7 +202,12 @@ class _RowReader:
 
     def _refuse_change(self) -> None:
         # checks the open file and not its name: another file put in its place meanwhile does no harm
-        if not self._source.unchanged(os.fstat(self._descriptor)):
+        try:
+            status = os.fstat(self._descriptor)
+        except OSError as error:
+            told = f"cannot be read ({error.strerror})"
+            raise DataError(self._source.path, told, "stage again when nothing replaces the file") from None
+        if not self._source.unchanged(status):
             raise DataError(self._source.path, "changed while it was staged", "stage again when nothing writes to it")
 
 

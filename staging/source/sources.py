@@ -110,6 +110,15 @@ class FileReader:
             raise
         self.counters.bytes_read += size
 
+    def _status(self, entry: int) -> os.stat_result:
+        if entry != self._entry:
+            self._open(entry)
+        try:
+            return os.fstat(self._descriptor)
+        except OSError:
+            self.close()  # the retry looks at what has the name now, which may have replaced what was read
+            raise
+
     def _count_retry(self) -> None:
         self.counters.retries += 1
 
@@ -126,9 +135,11 @@ class FileReader:
 
     def finish(self, entry: int, *, is_last: bool = True) -> None:
         """Check the size and time of a file, and close it; an empty file is opened here."""
-        if entry != self._entry:
-            self.read_into(entry, 0, memoryview(b""))
-        status, listing = os.fstat(self._descriptor), self._source.listing
+        try:
+            status = retrying(lambda: self._status(entry), self._source.retries, self._count_retry)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        listing = self._source.listing
         size, time_ns = int(listing.sizes[entry]), int(listing.mtimes_ns[entry])
         if status.st_size != size:
             raise self._changed(f"has {status.st_size} bytes where {size} were listed")

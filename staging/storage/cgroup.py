@@ -10,22 +10,23 @@ UNLIMITED = 1 << 60
 
 
 class _Files(NamedTuple):
-    """What a version calls a group's limit, its use, and the part of its use that is cached files not used lately."""
+    """What a version calls a group's limit, its use, and the parts of its use that are cached files."""
 
     limit: str
     use: str
-    cached: str
+    cached: tuple[str, str]
 
 
-VERSION_1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-VERSION_2 = _Files("memory.max", "memory.current", "inactive_file")
+VERSION_1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
+VERSION_2 = _Files("memory.max", "memory.current", ("inactive_file", "active_file"))
 
 
 def memory_left(root: Path = Path("/")) -> int | None:
     """Bytes that this process may still take before a limit on its group, or on one above it, stops it.
 
-    Cached files that were not used lately count as free, since the kernel drops them first. ``None`` without a
-    limit. ``root`` is where ``proc`` and ``sys`` are.
+    Cached files count as free, as in the kernel's ``MemAvailable``, also those that were read more than once, which
+    a dataset is: the kernel drops them before it stops a process. ``None`` without a limit. ``root`` is where ``proc``
+    and ``sys`` are.
     """
     left = []
     for group, mount, files in _groups(root):
@@ -71,4 +72,4 @@ def _room(group: Path, files: _Files) -> int | None:
         return None
     if limit == "max" or int(limit) >= UNLIMITED:
         return None
-    return max(0, int(limit) - use + int(counts.get(files.cached, 0)))
+    return max(0, int(limit) - use + sum(int(counts.get(name, 0)) for name in files.cached))

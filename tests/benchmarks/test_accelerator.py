@@ -76,19 +76,28 @@ def outcomes(process: subprocess.Popen[str], out: Path) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.slow
-def test_tests_that_need_an_accelerator_are_tried_on_a_processor_of_a_bare_machine(
-    bare_python: Path, tmp_path: Path
-) -> None:
-    """All but those of Triton and DALI: no line of them is met for the first time on a machine that is lent."""
-    found = outcomes(start(bare_python, "tests", tmp_path, "--commit", "0123abc"), tmp_path)
-    skipped = {
-        "test_one_launch_of_each_kernel_works_on_all_layers", "test_a_compiled_model_trains_the_same",
+NOT_ON_A_PROCESSOR = {
+    "training": {"test_a_compiled_model_trains_the_same"} if "triton" not in with_needs(("torch",)) else set(),
+    "characterisation": set(),
+    "others": {
+        "test_one_launch_of_each_kernel_works_on_all_layers",
         "test_batches_on_the_device_equal_those_of_the_torch_loader", "test_training_is_the_same_with_both_loaders",
-    }  # fmt: skip
-    if "triton" in with_needs(("torch",)):  # a PyTorch for accelerators brings it
-        skipped.remove("test_a_compiled_model_trains_the_same")
-    assert found["skipped"] - found["passed"] == skipped
+    },
+}  # fmt: skip
+"""Tests of Triton and DALI: a PyTorch for accelerators brings Triton."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", list(NOT_ON_A_PROCESSOR))
+def test_tests_that_need_an_accelerator_are_tried_on_a_processor_of_a_bare_machine(
+    which: str, bare_python: Path, tmp_path: Path
+) -> None:
+    """All but those above: no line of them is met for the first time on a machine that is lent."""
+    names = {path.stem for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
+    alone = {f"test_{each}" for each in NOT_ON_A_PROCESSOR if each != "others"}
+    chosen = names - alone if which == "others" else {f"test_{which}"}
+    found = outcomes(start(bare_python, "tests", tmp_path, "--commit", "0123abc", "--only", *sorted(chosen)), tmp_path)
+    assert found["skipped"] - found["passed"] == NOT_ON_A_PROCESSOR[which]
 
 
 @pytest.mark.slow
@@ -238,6 +247,8 @@ def test_what_does_not_fit_into_the_time_is_named(tmp_path: Path) -> None:
     ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "communication"),
     ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", "elementwise"),
     ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", "loss and sums"),
+    ("aten::nll_loss2d_forward", "loss"),
+    ("void (anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>", "loss"),
     ("aten::mkldnn_convolution", "convolution"),
 ])  # fmt: skip
 def test_kernels_are_sorted_by_their_names(name: str, kind: str) -> None:

@@ -102,3 +102,18 @@ def test_the_changelog_has_each_version_and_what_comes_next() -> None:
     versions = re.findall(r"^## \[([\w.]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert versions[0] == "Unreleased"
     assert len(versions) == len(set(versions))
+
+
+def test_templates_of_issues_say_what_to_give() -> None:
+    folder = ROOT / ".github"
+    paths = sorted((folder / "ISSUE_TEMPLATE").glob("*.md"))
+    assert len(paths) >= 2
+    for path in paths:
+        _, front, text = path.read_text(encoding="utf-8").split("---\n", 2)
+        assert {"name", "about", "labels"} <= set(yaml.safe_load(front)), path.name
+        assert "**" in text
+    asked = (folder / "pull_request_template.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`nox -s (\w+)`", asked))
+    assert named
+    assert named <= set(sessions())
+    assert all((ROOT / each).is_file() for each in re.findall(r"`([\w/.-]+\.md)`", asked))

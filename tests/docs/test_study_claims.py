@@ -23,10 +23,10 @@ CLAIMS = words("docs/studies/README.md").split("## CosmoFlow: epochs against bat
 TABLE = (CONVERGENCE / "table.txt").read_text(encoding="utf-8")
 
 
-def compared(first: str, second: str) -> tuple[str, str, str]:
+def compared(first: str, second: str, table: str = TABLE) -> tuple[str, str, str]:
     """The ratio with its interval, the p-value and the ratio that would have been found, as the table has them."""
     line = rf"^{first} over {second} +\d+ batches, [\d ]+to \d+ +(\S.*?)  +(<? ?[\d.]+) +([\d.]+) or "
-    found = re.findall(line, TABLE, re.MULTILINE)
+    found = re.findall(line, table, re.MULTILINE)
     assert len(found) == 1, (first, second)
     ratio, p, detectable = found[0]
     return ratio, p, detectable
@@ -108,3 +108,23 @@ def test_what_optimisation_brings(page: str) -> None:
     assert f"{float(rows['fp16'].split()[0]):.0f} times" in text
     verdicts = re.findall(r"(faster|slower)$", table, re.M)
     assert verdicts == ["faster", "slower", "slower", "slower"]
+
+
+def test_what_the_study_of_deepcam_shows_so_far() -> None:
+    row = words("docs/studies/README.md").split("| [deepcam-convergence](deepcam-convergence) |")[1].split(" |")[0]
+    folder = STUDIES / "deepcam-convergence"
+    table, runs = (folder / "table.txt").read_text(encoding="utf-8"), pd.read_csv(folder / "results.csv")
+    ended = runs[runs["status"].isin(["reached", "missed"])]
+    assert f"{len(ended)} of about 270 runs" in row
+    seeds = ended[(ended["role"] == "seed") & ended["borrowed_from"].isna()]
+    assert dict(seeds.groupby("optimizer").size()) == {"adamw": 18, "lamb": 18}, "complete: 3 seeds at 6 batches"
+    ratio, p, detectable = compared("adamw", "lamb", table)
+    value, _, interval = ratio.removesuffix(")").partition(" (")
+    assert f"adamw takes {value} of the epochs of lamb (95 %: {interval}, p {p}), and a ratio of {detectable} " in row
+    assert float(p) > 0.05
+    critical = {name: re.findall(rf"^  {name}: E_min .*, B_crit (.*?), noise", table, re.MULTILINE)[0]
+                for name in ("adamw", "lamb")}  # fmt: skip
+    assert f"B_crit is {critical['adamw']} for adamw and {critical['lamb']} for lamb" in row
+    assert set(seeds[seeds["batch"] == 128]["status"]) == {"missed"}
+    at_edge = re.findall(r"^ +(\d+)  adamw +[\d.]+  x [\d.]+\*", table, re.MULTILINE)
+    assert f"at {' and '.join(at_edge)} the best rate of adamw is the largest of its search" in row

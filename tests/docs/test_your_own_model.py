@@ -170,6 +170,24 @@ def test_what_is_wrapped_trains_alike_if_it_is_compiled(kind: str, environment: 
     assert compiled == pytest.approx(eager, rel=1e-5)
 
 
+@pytest.mark.slow
+def test_a_plain_module_trains_alike_if_it_is_sharded(environment: Any, mpiexec: str, tmp_path: Path) -> None:
+    """The last step has one sample, so that the other rank makes a pass without any, as the page says it can."""
+    project = write_files(tmp_path)
+    first, *wrapped = blocks()
+    commands = wrapped[list(WRAPPED).index("plain")]
+    until = next(number for number, words in enumerate(commands) if words[0] == "mpiexec")
+    for words in [*first[:2], *commands[:2]]:
+        type_command(environment, words, project)
+    train = [*commands[until], "--train.max_epochs", "2", "--train.target", "null", "--samples", "65"]
+    run = train.index("--run-dir") + 1
+    for name, more in (("sharded", ["--parallel.shard_states", "true"]), ("whole", [])):
+        type_command(environment, [*train[:run], f"runs/{name}", *train[run + 1 :], *more], project, mpiexec)
+    sharded, whole = (losses(project / "runs" / name) for name in ("sharded", "whole"))
+    assert len(sharded) == 2
+    assert sharded == pytest.approx(whole, rel=1e-5)
+
+
 def losses(run: Path) -> list[float]:
     """The mean training loss of every epoch."""
     with (run / "epochs.csv").open(encoding="utf-8") as file:

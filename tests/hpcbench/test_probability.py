@@ -56,3 +56,19 @@ def test_arrays_are_broadcast_and_freedom_may_be_infinite() -> None:
     np.testing.assert_allclose(d.student_quantile(0.75, freedoms), stats.t.ppf(0.75, freedoms), rtol=1e-12)
     chances = 1 - 0.05 / (2 * np.arange(10, 15))
     np.testing.assert_allclose(d.student_quantile(chances, np.arange(5, 10)), stats.t.ppf(chances, np.arange(5, 10)))
+
+
+@pytest.mark.parametrize("count", [3, 5, 10])
+def test_the_error_of_an_olympic_mean_is_that_of_simulated_ones(count: int) -> None:
+    drawn = np.sort(np.random.default_rng(2).standard_normal((200_000, count)), axis=1)
+    assert d.olympic_error(count) == pytest.approx(drawn[:, 1:-1].mean(axis=1).std(), rel=0.006)
+
+
+@pytest.mark.parametrize("number", [1, 2, 10, 100_000])
+def test_the_largest_of_many(number: int) -> None:
+    drawn = d.largest_draws(np.random.default_rng(3), number, 20_000)
+    assert np.isfinite(drawn).all()
+    assert np.mean(drawn) == pytest.approx(float(d.expected_largest(number)), abs=0.03)
+    # the chance that all of them are below a value is that of one, to the power of their number
+    for value in np.quantile(drawn, (0.1, 0.5, 0.9)):
+        assert np.mean(drawn <= value) == pytest.approx(stats.norm.cdf(value) ** number, abs=0.02)

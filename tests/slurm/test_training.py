@@ -75,6 +75,26 @@ def test_srun(
     assert (record["ranks"], record["launched_by"]) == (2, source)
 
 
+ANOTHER_SERVICE = """
+import os, socket, sys
+from hpcbench.cli.main import main
+from hpcbench.parallel.rendezvous import slurm_ports
+if os.environ["SLURM_PROCID"] == "0":
+    silent = socket.create_server(("", slurm_ports(os.environ)[0]))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_srun_where_another_service_has_the_port_of_the_step(
+    slurm: Any, cosmos: Path, one_process: Path, tmp_path: Path
+) -> None:
+    """It accepts connections and says nothing; without MPI the ranks then meet at the next port."""
+    words = [sys.executable, "-c", ANOTHER_SERVICE, *words_of(cosmos, tmp_path / "run")[3:]]
+    done = slurm.run("srun", "--mpi=none", "-N2", "-n2", *words, "--train.local_batch_size", "4")
+    assert done.returncode == 0, done.stderr
+    assert_equal_runs(tmp_path / "run", one_process)
+
+
 @pytest.mark.mpi
 @pytest.mark.usefixtures("mpiexec")
 def test_a_rank_that_dies_while_the_others_are_in_finalize_ends_them(slurm: Any, cosmos: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Rows of an HDF5 file, read as npy entries: any split gives the bytes of numpy.save, and what does not fit is told."""
 
+import errno
 import io
 import os
 import zlib
@@ -333,4 +334,17 @@ def test_errors_of_the_system_are_told_after_some_tries(tmp_path: Path, monkeypa
     with pytest.raises(DataError, match=r"dataset '/data' cannot be read \(Input/output error\); copy it again"):
         reader.read_into(0, 0, memoryview(bytearray(int(source.listing.sizes[0]))))
     assert reader.counters.retries == 2
+    reader.close()
+
+
+def test_a_handle_that_is_stale_after_the_last_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = HDF5Source(written(tmp_path / "a.h5")).reader()
+
+    def stale(*_: object) -> os.stat_result:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr("staging.source.hdf5_source.os.fstat", stale)
+    with pytest.raises(DataError, match=r"a\.h5: cannot be read \(Stale file handle\); stage again when nothing repl"):
+        reader.finish(0)
+    monkeypatch.undo()
     reader.close()

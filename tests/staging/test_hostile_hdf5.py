@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from staging.errors import DataError
 from staging.formats import hdf5_chunks
 from staging.formats.hdf5 import check_whole, read_dataset, write_datasets
+from staging.formats.hdf5_chunks import read_by_library, read_chunks
 from staging.landing.transform.hdf5_npy import HDF5ToNpy
 from staging.source.hdf5_source import HDF5Source
 from tests.staging.test_hostile_files import DATA, READERS, SHAPE, bounded, said, zeros
@@ -161,3 +163,48 @@ def test_a_dataset_that_no_reader_asks_for_is_read_to_its_end(tmp_path: Path) ->
         dataset.write_direct_chunk(info.chunk_offset, chunk[: len(chunk) // 2])
     assert np.array_equal(read_dataset(path, "x", shape=SHAPE), DATA)
     assert "dataset 'y' cannot be read" in said(READERS["HDF5 whole"], path)
+
+
+class Counted:
+    """A dataset that counts what the library is asked for."""
+
+    def __init__(self, dataset: h5py.Dataset) -> None:
+        self.dataset, self.id, self.asked = dataset, self, 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += name.startswith("get_chunk_info")
+        own = getattr(self.dataset, name, None)
+        return getattr(self.dataset.id, name) if own is None else own
+
+    def __getitem__(self, part: Any) -> Any:
+        self.asked += 1
+        return self.dataset[part]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("selection", [(), (slice(30, 10_000),)])
+def test_chunks_that_nobody_wrote_cost_nothing(
+    tmp_path: Path, compression: str | None, selection: tuple[slice, ...]
+) -> None:
+    """A file of kilobytes with four million chunks took a minute; its few stored ones are read, and the rest filled."""
+    path, values = tmp_path / "a.h5", np.arange(40 * 3, dtype="f4").reshape(40, 3)
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (1 << 16, 3), "f4", chunks=(1, 2), fillvalue=7.0, compression=compression)
+        dataset[:40] = values
+        dataset[-1] = -1.0
+    with h5py.File(path) as file:
+        counted: Any = Counted(file["x"])
+        if compression is None:
+            found = read_by_library(counted, selection)
+        else:
+            found = read_chunks(path, "x", counted, selection)
+        assert counted.asked < 1000
+        np.testing.assert_array_equal(found, file["x"][selection])
+
+
+def test_an_array_that_claims_more_than_is_stored_is_not_staged(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (1 << 20, 20), "f4", chunks=(1, 20))[:6] = 1.0
+    with pytest.raises(DataError, match=r"a\.h5: dataset 'x' claims 83886080 bytes, of which 480 are stored"):
+        HDF5ToNpy({"part": "x"}).convert("a.h5", memoryview(path.read_bytes()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -263,6 +264,37 @@ def test_an_error_of_one_thread_leaves_no_unfinished_file_of_another(
             TreeSource(case.root, case.listing), Stream(Slices.whole(case.listing.sizes), 10), make_writer, 2, 2
         )
     assert read_back(tmp_path / "out") == {}
+
+
+@pytest.mark.parametrize(("replaced", "times"), [(False, 1), (True, 1), (False, 9)])
+def test_a_handle_that_is_stale_after_the_last_read_is_opened_again(
+    replaced: bool, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a client of NFS has put another file in its place: that escaped without the name of a file."""
+    case = make(tmp_path / "source", [50])
+    reader = TreeSource(case.root, case.listing, retries=1).reader()
+    reader.read_into(0, 0, memoryview(bytearray(50)))
+    if replaced:
+        (case.root / "new").write_bytes(b"another")
+        (case.root / "new").rename(case.root / case.listing.names[0])
+    real, failures = os.fstat, [errno.ESTALE] * times
+
+    def stale(descriptor: int) -> os.stat_result:
+        if failures:
+            raise OSError(failures.pop(), os.strerror(errno.ESTALE))
+        return real(descriptor)
+
+    monkeypatch.setattr("staging.source.sources.os.fstat", stale)
+    if replaced or times > 1:
+        problem = (
+            "changed while it was staged: it has 7 bytes" if replaced else "cannot be read \\(Stale file handle\\)"
+        )
+        with pytest.raises(DataError, match=f"{case.listing.names[0]}: {problem}"):
+            reader.finish(0)
+        failures.clear()
+    else:
+        reader.finish(0)
+        assert (reader.counters.files_read, reader.counters.retries) == (1, 1)
 
 
 def test_an_error_that_passes_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,13 +62,25 @@ def test_shares_of_probed_ceilings_are_rate_over_rate() -> None:
     assert not plain & {"crc32c", "gunzip"}
 
 
-def test_the_source_counts_in_all_and_the_rest_on_the_node_that_is_nearest() -> None:
+def test_the_source_counts_in_all_and_the_rest_on_the_node_that_decides() -> None:
+    """The slowest; in an exchange, where nodes wait for one another, the one that is nearest to its ceiling."""
     ranks = [rank("a", move=4.0, bytes_read=4 * GB, bytes_landed=4 * GB),
-             rank("b", move=2.0, bytes_read=4 * GB, bytes_landed=4 * GB)]  # fmt: skip
+             rank("b", move=2.0, wait=2.0, bytes_read=4 * GB, bytes_landed=4 * GB)]  # fmt: skip
     probed = ceilings(("read", (2e9, 2e9)), ("write", (4e9, 2.5e9)), nodes=("a", "b"))
-    write, read = probed_shares(ranks, probed, "direct", "", "none")
+    read, write = probed_shares(ranks, probed, "direct", "", "none")
+    assert (read.part, read.node, read.share) == ("read", "", pytest.approx(8 / 4 / 4))
+    assert (write.part, write.node, write.share) == ("write", "a", pytest.approx(1 / 4))
+    write, read = probed_shares(ranks, probed, "exchange", "", "none")
     assert (read.part, read.node, read.share) == ("read", "", pytest.approx(8 / 4 / 4))
     assert (write.part, write.node, write.share) == ("write", "b", pytest.approx(2 / 2.5))
+
+
+def test_what_keeps_a_fast_node_busy_does_not_bind_a_slow_one() -> None:
+    """One node reads for 8 s of 9.5. Another one writes for 4 s, 42 % of the time, but nobody waits for that."""
+    ranks = [rank("slow", move=8.0, read_s=8.0, write_s=1.0, write_stalled_s=7.0),
+             rank("fast", move=4.0, wait=4.0, read_s=0.5, read_stalled_s=3.5, write_s=4.0)]  # fmt: skip
+    shares = {share.part: share.share for share in busy_shares(ranks, "direct")}
+    assert shares == pytest.approx({"read": 8 / 9.5, "write": 1 / 9.5, "commit": 1 / 9.5, "list": 0.5 / 9.5})
 
 
 def test_exchange_is_held_against_the_larger_direction_and_checksums_count_each_way() -> None:

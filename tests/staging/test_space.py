@@ -101,11 +101,11 @@ def version_2(root: Path, group: str, shown: str = "/") -> None:
     write(root / "proc/meminfo", f"MemTotal: 999999 kB\nMemFree: 7 kB\nMemAvailable: {1000 * 1024} kB")
 
 
-def limit_2(root: Path, group: str, limit: int | str, use: int, cached: int = 0) -> None:
+def limit_2(root: Path, group: str, limit: int | str, use: int, cached: int = 0, active: int = 0) -> None:
     folder = root / "sys/fs/cgroup" / group
     write(folder / "memory.max", limit)
     write(folder / "memory.current", use)
-    write(folder / "memory.stat", f"anon 5\ninactive_file {cached}\nactive_file 6")
+    write(folder / "memory.stat", f"anon 5\ninactive_file {cached}\nactive_file {active}")
 
 
 def limit_1(root: Path, group: str, limit: int, use: int, cached: int = 0) -> None:
@@ -129,6 +129,20 @@ def test_memory_is_what_the_narrowest_group_above_leaves(tmp_path: Path) -> None
     limit_2(tmp_path, "slurm", 5000 * MIB, 0)
     limit_2(tmp_path, "slurm/job_7", 3000 * MIB, 0)
     assert available_memory(tmp_path) == 1000 * MIB  # the machine has no more
+
+
+def test_files_that_were_read_more_than_once_leave_their_memory(tmp_path: Path) -> None:
+    """After two epochs a dataset in memory is among the active files: the next attempt must not be refused."""
+    version_2(tmp_path, "/slurm/job_7/step_1")
+    limit_2(tmp_path, "slurm/job_7", 640 * MIB, 630 * MIB, 30 * MIB, 580 * MIB)
+    assert memory_left(tmp_path) == 620 * MIB
+    write(tmp_path / "proc/self/cgroup", "9:memory:/job")
+    write(tmp_path / "proc/self/mountinfo", "32 23 0:29 / /sys/fs/cgroup/memory rw shared:5 - cgroup cgroup rw,memory")
+    folder = tmp_path / "sys/fs/cgroup/memory/job"
+    limit_1(tmp_path, "job", 640 * MIB, 630 * MIB, 30 * MIB)
+    with (folder / "memory.stat").open("a") as stat:
+        stat.write(f"total_active_file {580 * MIB}\n")
+    assert memory_left(tmp_path) == 620 * MIB
 
 
 def test_a_group_above_its_limit_has_nothing_left(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def write_gains(study: Gains, results: Results, first: Summary, warmup_steps: in
     plots = figures(results, first.metric)
     drawn = {figure.name: Drawn.of(figure) for figure in plots}
     for figure in plots:
-        style.save(figure.figure, folder / f"{figure.name}.png")
+        style.save_in_study(figure.figure, folder / f"{figure.name}.png")
         write_atomic(folder / f"{figure.name}.svg", f"{XML}{drawn[figure.name].svg}\n")
     write_atomic(folder / "results.csv", results_frame(results).to_csv(index=False))
     text = text_of(study, results, first, warmup_steps)

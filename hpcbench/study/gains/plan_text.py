@@ -18,7 +18,7 @@ def missing_text(missing: Sequence[tuple[str, str]]) -> str:
     by_reason: dict[str, list[str]] = {}
     for name, reason in missing:
         by_reason.setdefault(reason, []).append(name)
-    lines = wrapped([f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()])
+    lines = wrapped([f"{'; '.join(names)}: {reason}" for reason, names in by_reason.items()])
     return "\n".join(["Not measured", *lines]) if lines else ""
 
 

@@ -22,6 +22,7 @@ from hpcbench.study.scaling.request import dotted as dotted_keys
 from hpcbench.suggest import suggest
 from hpcbench.train.build import check_batch, open_data
 from staging.errors import InputError
+from staging.units import counted
 
 DECIDED = {
     "train.seed": "--repeats gives each repeat its own", "train.max_steps": "use --steps",
@@ -59,8 +60,8 @@ def define(application: Application, asked: GainsRequest, settings: Mapping[str,
     warm = config.measure.warmup_steps
     if asked.steps <= warm:
         raise InputError(
-            f"--steps ({asked.steps}) must be more than the {warm} steps of the warm-up (measure.warmup_steps), which "
-            "no figure counts; raise it"
+            f"--steps ({asked.steps}) must be more than the {counted(warm, 'step')} of the warm-up "
+            "(measure.warmup_steps), which no figure counts; raise it"
         )
     machine, _ = find_machine(config.parallel.accelerator == "cpu")
     ranks = checked_ranks(asked.ranks, machine)
@@ -102,12 +103,14 @@ def checked_ranks(asked: int | None, machine: Machine) -> int:
     if machine.accelerators:
         if asked is not None and asked > machine.accelerators:
             raise InputError(
-                f"--ranks ({asked}) is more than the {machine.accelerators} accelerators of this machine; lower it, or "
-                "set --parallel.accelerator cpu"
+                f"--ranks ({asked}) is more than the {counted(machine.accelerators, 'accelerator')} of this machine; "
+                "lower it, or set --parallel.accelerator cpu"
             )
         return asked or machine.accelerators
     if asked is not None and asked > machine.cores:
-        raise InputError(f"--ranks ({asked}) is more than the {machine.cores} cores of this machine; lower it")
+        raise InputError(
+            f"--ranks ({asked}) is more than the {counted(machine.cores, 'core')} of this machine; lower it"
+        )
     return asked or min(USUAL_RANKS, machine.cores)
 
 

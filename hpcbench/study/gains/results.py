@@ -18,7 +18,7 @@ from hpcbench.study.gains.plan import AGAIN, PLAIN_OPTION, PlannedRun, alone, st
 from hpcbench.study.gains.quality_comparison import QualityTest, quality_test
 from hpcbench.study.gains.step_ratio import StepRatio, mean_difference, step_ratio
 from hpcbench.study.run_status import Statuses
-from hpcbench.study.scaling.read_results import parts_of_steps, step_seconds
+from hpcbench.study.scaling.read_results import parts_of_steps, start_s, step_seconds
 from hpcbench.study.scaling.run_figures import read_run
 from hpcbench.study.trajectories import trajectory
 from staging.errors import DataError
@@ -222,7 +222,7 @@ def read_outcome(folder: StudyFolder, run: PlannedRun, summary: Summary) -> Outc
     _, ranks, _ = read_run(path, summary)
     steps = parts_of_steps(ranks)
     return Outcome(
-        run.repeat, float(steps["wall"].mean()), step_seconds(steps), summary.phases_s["init"],
+        run.repeat, float(steps["wall"].mean()), step_seconds(steps), start_s(summary),
         summary.metrics.get(summary.metric), trajectory(RunFolder(path).read_epochs()), started_s(summary),
         summary.wall_s,
     )  # fmt: skip

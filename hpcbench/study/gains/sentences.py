@@ -13,7 +13,7 @@ from hpcbench.study.gains.definition import Gains
 from hpcbench.study.gains.options import left_out
 from hpcbench.study.gains.quality_comparison import seeds_needed
 from hpcbench.study.gains.results import APART, MOST_BLOCKS, OptionResult, Results, helpful
-from hpcbench.study.gains.step_ratio import StepRatio
+from hpcbench.study.gains.step_ratio import LEAST_PAIRS, StepRatio
 from hpcbench.study.series_comparison import p_words
 
 
@@ -21,14 +21,19 @@ def heading(study: Gains, results: Results) -> str:
     """The finding as a title."""
     best = fastest(results)
     if best is None or best.ratio is None:
-        done = not any(result.left or result.verdict == APART for result in (results.baseline, *results.options))
-        return f"No option is seen to make a step of {study.application} faster" if done else (
+        return f"No option is seen to make a step of {study.application} faster" if is_compared(results) else (
             f"What optimisation brings to a step of {study.application}"
         )  # fmt: skip
     how = best.option.label.removeprefix("together: ")
     *others, last = how.split(", ") if best is results.together else [how]
     names = f"{', '.join(others)} and {last}" if others else last
     return f"{capital(names)} {'make' if others else 'makes'} a step of {study.application} {times(best.ratio)} faster"
+
+
+def is_compared(results: Results) -> bool:
+    """Whether all options have ended, and the time of one or more is compared: it takes two repeats, and a baseline."""
+    ended = not any(result.left or result.verdict == APART for result in (results.baseline, *results.options))
+    return ended and any(result.ratio is not None for result in results.options)
 
 
 def capital(text: str) -> str:
@@ -64,7 +69,7 @@ def findings(results: Results, metric: str) -> list[str]:
     apart = [result.option.label for result in results.options if result.verdict == APART]
     if apart:
         said.append(f"No time is compared of {listed(apart)}, which did not run beside the baseline.")
-    return said or ["Too few runs are done to say."]
+    return said or [f"Too few runs are done to say: a ratio takes {LEAST_PAIRS} repeats of an option and the baseline."]
 
 
 def listed(labels: Sequence[str]) -> str:
@@ -73,13 +78,12 @@ def listed(labels: Sequence[str]) -> str:
 
 
 def together_words(results: Results) -> list[str]:
-    """Which options that helped were not tried together, and why; nothing before all have ended."""
-    alone = (results.baseline, *results.options)
-    if any(result.left or result.verdict == APART for result in alone):
+    """Which options that helped were not tried together, and why; nothing before all have ended and are compared."""
+    if not is_compared(results):
         return []
     helped = helpful(results)
     unused, reason = left_out(helped)
-    names = ", ".join(option.label for option in unused)
+    names = "; ".join(option.label for option in unused)
     said = f"Helped alone but not combined, since {reason}: {names}"
     if results.together is not None:
         return [f"{said}."] if unused else []
@@ -162,6 +166,7 @@ def both(results: Results) -> list[OptionResult]:
 
 
 def unavailable(study: Gains, results: Results) -> list[tuple[str, str]]:
-    """Options that were not measured, and why."""
-    failed = [(result.option.label, result.failed) for result in (*results.options, *both(results)) if result.failed]
+    """Options that were not measured, and why; the baseline, too, if it failed."""
+    tried = (results.baseline, *results.options, *both(results))
+    failed = [(result.option.label, result.failed) for result in tried if result.failed]
     return [*((unmeasured.label, unmeasured.reason) for unmeasured in study.missing), *failed]

@@ -49,8 +49,8 @@ def slot(study: Gains) -> Slot:
     devices = find_devices() if study.accelerators else Devices()
     if len(devices.ids) < study.accelerators:
         raise InputError(
-            f"the study began with {study.accelerators} accelerators, and this machine has {len(devices.ids)}; "
-            "continue where it began"
+            f"the study began with {counted(study.accelerators, 'accelerator')}, and this machine has "
+            f"{len(devices.ids)}; continue where it began"
         )
     return local_slots(1, study.ranks if study.accelerators else 1, devices)[0]
 

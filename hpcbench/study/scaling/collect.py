@@ -14,7 +14,9 @@ from hpcbench.batch.job_energy import FILE, JobEnergy, keep
 from hpcbench.results.attempts import FILE as ATTEMPTS
 from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder, write_atomic
+from hpcbench.results.units import counted
 from hpcbench.study.folder import StudyFolder, begin_copy, begin_run_copy
+from hpcbench.study.progress import say
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.energy import accounted_energies
 from hpcbench.study.scaling.joined import keep_in_copy
@@ -37,7 +39,8 @@ STAGED = ("seconds", "bytes_landed", "bytes_per_s")
 def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
     """Copy the definition, the pages and the runs that are done into ``out``; returns the number of runs.
 
-    Raises ``InputError`` if ``out`` holds anything other than an earlier copy.
+    Failed runs are left out, with a line that says so. Raises ``InputError`` if ``out`` holds anything other than an
+    earlier copy.
     """
     target = begin_copy(folder, out)
     runs = study_statuses(folder, [run.name for run in all_runs(study)])
@@ -48,6 +51,8 @@ def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
     energies = accounted_energies([folder.run(name) for name in done], packing_jobs(folder))
     for name in done:
         copy_run(folder.run(name), target.run(name), names, energies.get(folder.run(name)))
+    if failed := sum(run.status == "failed" for run in runs.values()):
+        say(f"left out: {counted(failed, 'failed run')}; a report of the copy counts them as left to run")
     return len(done)
 
 

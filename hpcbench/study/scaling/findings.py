@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import units
 from hpcbench.results.plots import words
 from hpcbench.study.scaling import table
 from hpcbench.study.scaling.content import Content
+from hpcbench.study.scaling.figure_findings import alike_words, solution_place
 from hpcbench.study.scaling.instance_table import counted
-from hpcbench.study.scaling.point_results import Mode, PointResult, by_variant, efficiency, rate, speed_up
+from hpcbench.study.scaling.point_results import (
+    LEVEL,
+    Mode,
+    PointResult,
+    by_variant,
+    compare_variants,
+    efficiency,
+    efficiency_interval,
+    rate,
+    speed_up,
+)
+from hpcbench.study.scaling.rate_ratio import difference_p, rate_ratio
 from hpcbench.study.scaling.scaling_laws import SpeedFit
 from hpcbench.study.scaling.time_to_solution import Solution, cheapest, fastest
+from hpcbench.study.series_comparison import p_words
 
 MEANING: dict[Mode, str] = {
     "strong": "Strong scaling: the global batch stays, so that a rank's share of it shrinks as nodes are added. An "
@@ -24,6 +37,8 @@ MEANING: dict[Mode, str] = {
     "throughput": "Throughput: independent trainings run at the same time, each on as many nodes. An efficiency of "
     "100 % means that they do not slow one another down.",
 }
+LEAST_GROWTH = 0.01
+"""Shares of a step that grow by less are said to stay."""
 ALL = 3
 """Up to this many variants have a sentence each; of more, only the fastest has one."""
 
@@ -44,34 +59,47 @@ def findings(content: Content) -> list[str]:
     ]
     said += _instances(rows_by_variant[best][-1], content.steps is None) if content.mode == "throughput" else []
     said += _staging(rows_by_variant[best])
-    said += _training([solution for members in content.solutions.values() for solution in members])
+    said += _training(content.solutions)
     said.append(_scatter(content.rows))
     return said
 
 
 def _growth(rows: Sequence[PointResult]) -> str:
-    """How throughput grows from the smallest size to the largest, and which part of a step grows most in share."""
+    """How throughput grows from the smallest size to the largest, and which part takes more, or most, of a step."""
     first, last = rows[0], rows[-1]
     name = f"{last.variant}: " if last.variant else ""
-    before, after = shares(first), shares(last)
     if first is last:
+        after = shares(last)
         most = max(after, key=lambda phase: after[phase], default="")
         part = f"; {words(most)} takes {units.whole_percent(after[most])} of a step" if most else ""
         return f"{name}{units.significant(rate(last))} samples/s on {table.nodes_words(last.nodes)}{part}."
     gain = speed_up(last, first)
     grows = f"grows {units.significant(gain)} times" if gain >= 1 else f"falls to {units.whole_percent(gain)}"
     text = f"{name}{'from' if name else 'From'} {first.nodes:,} to {table.nodes_words(last.nodes)} throughput {grows} "
-    text += f"(efficiency {units.whole_percent(efficiency(last, first))})"
-    both = [phase for phase in STEP_PARTS if phase in before and phase in after]
-    most = max(both, key=lambda phase: after[phase] - before[phase], default="")
-    if not most:
-        return f"{text}."
-    if after[most] - before[most] < 0.01:
-        return f"{text}; the parts of a step keep their shares to 1 %."
-    return (
-        f"{text}; {words(most)} takes {units.whole_percent(after[most])} of a step at {table.nodes_words(last.nodes)}, "
-        f"{units.whole_percent(before[most])} at {first.nodes:,}."
-    )
+    interval = efficiency_interval(last, first)
+    sure = "" if interval is None else f", 95 % interval {table.share_interval(interval)} %"
+    text += f"(efficiency {units.whole_percent(efficiency(last, first))}{sure})"
+    return f"{text}{_parts(first, last)}."
+
+
+def _parts(first: PointResult, last: PointResult) -> str:
+    """The part of a step whose share grows most of those whose repeats differ, or else the largest part."""
+    before, after = shares(first), shares(last)
+    growth = {phase: after[phase] - before[phase] for phase in STEP_PARTS if phase in before and phase in after}
+    if not growth:
+        return ""
+    if max(growth.values()) < LEAST_GROWTH:
+        return "; the parts of a step keep their shares to 1 %"
+    chances = {phase: difference_p(table.part_shares(last, phase), table.part_shares(first, phase)) for phase in growth}
+    clear = [phase for phase, p in chances.items() if growth[phase] > 0 and p is not None and p * len(growth) <= LEVEL]
+    where = table.nodes_words(last.nodes)
+    if clear:
+        most = max(clear, key=growth.__getitem__)
+        shown = units.whole_percent(after[most]), units.whole_percent(before[most])
+        return f"; {words(most)} takes {shown[0]} of a step at {where}, {shown[1]} at {first.nodes:,}"
+    most = max(after, key=after.__getitem__)
+    unclear = "" if None in chances.values() else "; the repeats do not show which part's share grows"
+    return f"; {words(most)} takes {units.whole_percent(after[most])} of a step at {where}{unclear}"
 
 
 def shares(row: PointResult) -> dict[str, float]:
@@ -82,19 +110,19 @@ def shares(row: PointResult) -> dict[str, float]:
 
 
 def _compare_variants(rows: Sequence[PointResult]) -> list[str]:
-    """Whether variants differ by more than repeats do at the largest size."""
+    """Whether chance is likely to be all that tells the variants of the largest size apart."""
     largest = max(row.nodes for row in rows if row.runs)
-    here = sorted((row for row in rows if row.nodes == largest and row.runs), key=rate)
-    if len(here) < 2:
+    found = compare_variants([row for row in rows if row.nodes == largest])
+    if found is None:
         return []
-    slowest, best = here[0], here[-1]
-    apart = rate(best) / rate(slowest)
-    noise = max((row.spread("samples_per_s") or 0.0) for row in (slowest, best))
-    clear = "" if apart - 1 > noise else f", no more apart than repeats, which differ by up to {units.percent(noise)}"
-    return [
-        f"On {table.nodes_words(largest)} {best.variant or 'the setting as given'} is fastest, {apart:,.2f} times "
-        f"{slowest.variant or 'the setting as given'}, the slowest{clear}."
-    ]
+    text = (
+        f"On {table.nodes_words(largest)} {found.best.variant or 'the setting as given'} is fastest, "
+        f"{found.factor:,.2f} times {found.slowest.variant or 'the setting as given'}, the slowest"
+    )
+    if found.p is None:
+        return [f"{text}; single repeats cannot tell whether this is chance."]
+    chance = f"(p {p_words(found.p)})."
+    return [f"{text} {chance}" if found.is_clear else f"{text}; the repeats do not tell them apart {chance}"]
 
 
 def _staging(rows: Sequence[PointResult]) -> list[str]:
@@ -102,12 +130,16 @@ def _staging(rows: Sequence[PointResult]) -> list[str]:
     if len(staged) < 2:
         return []
     (first, before), (last, after) = staged[0], staged[-1]
-    staging_efficiency = after / before * first.nodes / last.nodes
-    return [
+    text = (
         f"Staging brings {units.significant(before / 1e9)} GB/s to {table.nodes_words(first.nodes)} and "
-        f"{units.significant(after / 1e9)} GB/s to {last.nodes:,} "
-        f"(efficiency {units.whole_percent(staging_efficiency)})."
-    ]
+        f"{units.significant(after / 1e9)} GB/s to {last.nodes:,}"
+    )
+    ideal = [value * last.nodes / first.nodes for value in first.values("staging_bytes_per_s")]
+    found = rate_ratio(last.values("staging_bytes_per_s"), ideal)
+    if found is None:
+        return [f"{text}."]
+    share = units.whole_percent(after / before * first.nodes / last.nodes)
+    return [f"{text} (efficiency {share}, 95 % interval {table.share_interval(found.interval)} %)."]
 
 
 def _instances(row: PointResult, timed: bool) -> list[str]:
@@ -123,16 +155,18 @@ def _instances(row: PointResult, timed: bool) -> list[str]:
     return [f"{text}."]
 
 
-def _training(solutions: Sequence[Solution]) -> list[str]:
-    if not solutions:
+def _training(solutions: Mapping[str, Sequence[Solution]]) -> list[str]:
+    everything = [one for members in solutions.values() for one in members]
+    if not everything:
         return []
-    quick, cheap = fastest(solutions), cheapest(solutions)
-    best = f"{table.nodes_words(quick.nodes)}: {units.duration(quick.time_s)}, {units.significant(quick.node_hours)}"
+    quick, cheap = fastest(everything), cheapest(everything)
+    best = f"{solution_place(quick, solutions)}: {units.duration(quick.time_s)}, {units.significant(quick.node_hours)}"
+    doubt = alike_words(quick, solutions)
     if quick is cheap:
-        return [f"A training to the target is fastest and cheapest on {best} node-hours."]
+        return [f"A training to the target is fastest and cheapest on {best} node-hours{doubt}."]
     return [
-        f"A training to the target is fastest on {best} node-hours; cheapest on {table.nodes_words(cheap.nodes)}: "
-        f"{units.duration(cheap.time_s)}, {units.significant(cheap.node_hours)} node-hours."
+        f"A training to the target is fastest on {best} node-hours; cheapest on {solution_place(cheap, solutions)}: "
+        f"{units.duration(cheap.time_s)}, {units.significant(cheap.node_hours)} node-hours{doubt}."
     ]
 
 
@@ -174,6 +208,10 @@ def notes(content: Content) -> list[str]:
         "Figures are medians over repeats; spread: largest minus smallest over the median. Shares of a step are those "
         "of the mean over ranks. The slowest rank may be another one in each column."
     )
+    if any(efficiency_interval(row, rows[0]) for rows in by_variant(content.rows).values() for row in rows):
+        sentences.append(
+            "95 %: interval of the efficiency in percent, from the scatter of the repeats (Welch's, of logarithms)."
+        )
     sentences += slowest_ranks(content.rows)
     if any(run.cpu_used for row in content.rows for run in row.runs):
         sentences.append("CPU use: cores kept busy over compute threads, the mean over ranks; lowest: of any rank.")
@@ -192,8 +230,15 @@ def notes(content: Content) -> list[str]:
         sentences.append(
             "Simulated nodes are processes of one machine: they share its memory, and no network is in this."
         )
+    if any(not math.isnan(one.time_interval[0]) for members in content.solutions.values() for one in members):
+        sentences.append(
+            "Node-hours (95 %): interval from that of the epochs and the scatter of repeats; none for a single repeat."
+        )
     if any(solution.extrapolated for members in content.solutions.values() for solution in members):
-        sentences.append("* The batch lies outside of those of the convergence study: its epochs are extrapolated.")
+        sentences.append(
+            "* The batch lies outside of those at which runs of the convergence study reached the target: its epochs "
+            "are extrapolated."
+        )
     return [*sentences, *content.notes]
 
 

@@ -21,6 +21,7 @@ from hpcbench.study.scaling.findings import fastest_variant, findings, fit_words
 from hpcbench.study.scaling.instance_table import instance_notes, instance_sheets, pruned_lines
 from hpcbench.study.scaling.point_results import Mode, by_variant, efficiency, rate, speed_up
 from hpcbench.study.scaling.proposal_forms import as_csv, as_latex, as_text
+from hpcbench.study.scaling.solution_table import solution_sheets
 
 PAGE = "scaling.html"
 XML = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'
@@ -36,7 +37,7 @@ def write_scaling(content: Content, folder: Path) -> str:
     drawn = {figure.name: Drawn.of(figure) for figure in study_figures}
     folder.mkdir(parents=True, exist_ok=True)
     for figure in study_figures:
-        style.save(figure.figure, folder / f"{figure.name}.png")
+        style.save_in_study(figure.figure, folder / f"{figure.name}.png")
         write_atomic(folder / f"{figure.name}.svg", f"{XML}{drawn[figure.name].svg}\n")
     write_atomic(folder / "results.csv", table.results_frame(content.rows).to_csv(index=False))
     text = text_of(content)
@@ -72,7 +73,7 @@ def figures(content: Content) -> list[Figure]:
 def text_of(content: Content) -> str:
     """Findings, results, parts, fits, cost and notes as plain text within 100 columns."""
     head = f"{heading(content)}: {content.application} {content.preset}, {content.site}"
-    solutions = [sheet.as_text() for sheet in table.solution_sheets(content.solutions)]
+    solutions = [sheet.as_text() for sheet in solution_sheets(content.solutions)]
     blocks = [
         "\n".join(table.wrapped([head])),
         "\n".join(table.wrapped(findings(content))),
@@ -120,7 +121,7 @@ def page_of(content: Content, drawn: Mapping[str, Drawn]) -> str:
         steps=[*table.step_sheets(content.rows), *table.rank_sheets(content.rows)],
         use=table.use_sheets(content.rows),
         beside=table.beside_sheets(content.rows),
-        solutions=table.solution_sheets(content.solutions),
+        solutions=solution_sheets(content.solutions),
         fits=[fit_words(name, fit) for name, fit in content.fits.items()],
         repeats=table.repeat_lines(content.rows),
         devices=table.device_lines(content.rows),

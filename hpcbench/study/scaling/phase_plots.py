@@ -166,12 +166,10 @@ def solution(solutions: Mapping[str, Sequence[Solution]], simulated: bool = Fals
         "the samples of an epoch over the measured throughput, with staging and start."
     )
     if not all(math.isnan(training.time_interval[0]) for training in everything):
-        caption += (
-            " Bars: from the fewest epochs of their 95 % interval at the fastest repeat to the most at the slowest."
-        )
+        caption += " Bars: 95 % intervals, of the epochs and of the repeats' times together; none for a single repeat."
     if any(training.extrapolated for training in everything):
-        caption += " Hollow: the batch lies outside of those of the convergence study."
-    finding = solution_finding(everything, simulated)
+        caption += " Hollow: the batch lies outside of those at which runs of the convergence study reached the target."
+    finding = solution_finding(solutions, simulated)
     return Figure("solution", "Time and cost of a training to the target", caption, figure, finding)
 
 

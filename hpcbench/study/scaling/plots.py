@@ -19,7 +19,7 @@ from hpcbench.results import style
 from hpcbench.results.plots import Figure, by_row
 from hpcbench.study.plots import log_values, thousands
 from hpcbench.study.scaling.figure_findings import efficiency_finding, throughput_finding, variants_finding
-from hpcbench.study.scaling.point_results import Mode, PointResult, by_variant, efficiency, rate
+from hpcbench.study.scaling.point_results import Mode, PointResult, by_variant, efficiency, efficiency_interval, rate
 from hpcbench.study.scaling.scaling_laws import SpeedFit
 from hpcbench.study.scaling.table import grouped
 
@@ -196,12 +196,13 @@ def efficiencies(rows: Sequence[PointResult], simulated: bool = False) -> Figure
     for (variant, shift), members in zip(shifts(list(shown), nodes).items(), shown.values(), strict=True):
         draw_efficiency(axes, members, look_by_variant[variant], shift, named=len(shown) == 1)
     node_axis(axes, nodes, 7.2, simulated)
-    axes.set_ylim(0, max(1.1, axes.get_ylim()[1]))
+    reached = [efficiency(row, members[0]) for members in shown.values() for row in members]
+    axes.set_ylim(0, min(max(1.1, axes.get_ylim()[1]), 1.5 * max(reached)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
     axes.set_ylabel("efficiency")
     caption = (
-        "Throughput over that of the smallest size, divided by the factor in nodes. Bars reach from the slowest to the "
-        "fastest repeat, against the median of the smallest size."
+        "Throughput over that of the smallest size, divided by the factor in nodes: median, every repeat as a dot, and "
+        "its 95 % interval as a bar where both sizes have several repeats."
     )
     return Figure("efficiency", "Efficiency against nodes", caption, figure, efficiency_finding(rows, simulated))
 
@@ -209,23 +210,22 @@ def efficiencies(rows: Sequence[PointResult], simulated: bool = False) -> Figure
 def draw_efficiency(
     axes: Axes, rows: Sequence[PointResult], look: Mapping[str, Any], shift: float, named: bool
 ) -> None:
-    """Draw the efficiency of a variant with its repeats, and write it below the points if there is room."""
+    """Draw the efficiency of a variant with interval and repeats, and write it below the points if there is room."""
     first, at = rows[0], [row.nodes * shift for row in rows]
     middles = np.array([efficiency(row, first) for row in rows])
     repeats = [
         [middle * (samples_per_s / rate(row)) for samples_per_s in row.values("samples_per_s")]
         for row, middle in zip(rows, middles, strict=True)
     ]
-    lows, highs = (
-        np.array([min(by_repeat) for by_repeat in repeats]),
-        np.array([max(by_repeat) for by_repeat in repeats]),
-    )
+    bounds = [efficiency_interval(row, first) or (middle, middle) for row, middle in zip(rows, middles, strict=True)]
+    # A median of few repeats may lie outside of the interval, which is of the mean.
+    lows, highs = np.minimum([low for low, _ in bounds], middles), np.maximum([high for _, high in bounds], middles)
     axes.errorbar(
         at, middles, yerr=(middles - lows, highs - middles), **look, **MEDIAN, capsize=3, elinewidth=1, zorder=3
     )
     for x, by_repeat in zip(at, repeats, strict=True):
         axes.plot([x] * len(by_repeat), by_repeat, color=look["color"], **DOT, zorder=4)
-    for x, middle, low in zip(at, middles, lows, strict=True):
+    for x, middle, low in zip(at, middles, np.minimum(lows, [min(by_repeat) for by_repeat in repeats]), strict=True):
         if named and len(rows) <= MOST_NAMED:
             axes.annotate(
                 f"{100 * middle:.0f} %", (x, low), (0, -14), textcoords="offset points", ha="center", fontsize=8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -9,8 +10,13 @@ from typing import Literal
 
 from hpcbench.phase_names import STEP_PARTS
 from hpcbench.study.scaling.concurrency import InstanceClock, Pruned
+from hpcbench.study.scaling.rate_ratio import rate_ratio
 
 Mode = Literal["strong", "weak", "throughput"]
+TO_TARGET = ("time_s", "samples_per_model")
+"""Figures of ``RepeatResult`` that a repeat has only if it reached the target."""
+LEVEL = 0.05
+"""Variants differ where the p-value of no difference is at most this."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class RepeatResult:
     slowest_rank: str = ""
     """The rank with the longest step apart from its waiting, as ``rank 3 on node17``; empty with one rank."""
     init_s: float = 0.0
-    """Seconds from the start of the process to run_start, on rank 0."""
+    """Seconds from the start of the process to run_start, on rank 0; of a resumed run the mean over its attempts."""
     staging_s: float | None = None
     """Seconds of staging; unset if nothing was staged, here and below."""
     staged_bytes: int | None = None
@@ -87,6 +93,8 @@ class RepeatResult:
     """Number of instances that count: they ran at the same time."""
     models: int = 0
     """Number of these that reached their target; 0 for a fixed number of steps."""
+    missed: int = 0
+    """Number of these that missed their target; 0 for a fixed number of steps."""
     samples_per_model: float | None = None
     """Training samples that a model took to its target, the mean over models."""
     span_s: float | None = None
@@ -101,8 +109,15 @@ class RepeatResult:
     """Instances that do not count, and those that missed their target, in order."""
 
     @property
+    def reached_none(self) -> bool:
+        """Whether the repeat trained to the target, and none of its instances reached it."""
+        return self.missed > 0 and self.models == 0
+
+    @property
     def models_per_minute(self) -> float | None:
-        """The rules' throughput figure; unset if there is no time to the target."""
+        """The rules' throughput figure: 0 if all missed the target; unset if there is no time to it."""
+        if self.reached_none:
+            return 0.0
         return 60 * self.models / self.time_s if self.time_s else None
 
     @property
@@ -160,6 +175,11 @@ class PointResult:
         return self.nodes * self.ranks_per_node
 
     @property
+    def misses(self) -> int:
+        """Number of repeats in which no instance reached the target."""
+        return sum(run.reached_none for run in self.runs)
+
+    @property
     def train_samples(self) -> int:
         """Training samples of an epoch of one instance, from the runs of this row; 0 if they do not say."""
         return max((run.train_samples for run in self.runs), default=0)
@@ -174,9 +194,13 @@ class PointResult:
         return [float(value) for value in figures if value is not None]
 
     def middle(self, name: str) -> float | None:
-        """The median over repeats; unset if no repeat has the figure."""
-        values = self.values(name)
-        return median(values) if values else None
+        """The median over repeats; unset if no repeat has the figure.
+
+        A repeat that missed the target took for ever to it, so that ``TO_TARGET`` are unset if half or more missed it.
+        """
+        values = self.values(name) + ([math.inf] * self.misses if name in TO_TARGET else [])
+        found = median(values) if values else math.inf
+        return None if found == math.inf else found
 
     def spread(self, name: str) -> float | None:
         """Largest minus smallest value, over the median; unset for fewer than two repeats."""
@@ -207,9 +231,54 @@ def efficiency(row: PointResult, first: PointResult) -> float:
     return speed_up(row, first) * first.nodes / row.nodes
 
 
+def efficiency_interval(row: PointResult, first: PointResult) -> tuple[float, float] | None:
+    """The 95 % interval of the efficiency; ``None`` for ``first`` itself, and if either size has a single repeat."""
+    if row is first:
+        return None
+    ideal = [rate * row.nodes / first.nodes for rate in full_rates(first)]
+    found = rate_ratio(row.values("samples_per_s"), ideal)
+    return None if found is None else found.interval
+
+
+@dataclass(frozen=True)
+class VariantComparison:
+    """The fastest and the slowest variant of a size."""
+
+    best: PointResult
+    slowest: PointResult
+    factor: float
+    """Throughput of the best over that of the slowest, medians of the repeats."""
+    p: float | None
+    """Two-sided p-value of no difference, times the number of pairs of variants; unset if one has a single repeat."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether chance is an unlikely cause of the difference."""
+        return self.p is not None and self.p <= LEVEL
+
+
+def compare_variants(rows: Sequence[PointResult]) -> VariantComparison | None:
+    """Compare the variants of one size that have figures; ``None`` if there are fewer than two.
+
+    The pair is chosen by its outcome, so that its p-value is Bonferroni's for all pairs.
+    """
+    here = sorted((row for row in rows if row.runs), key=rate)
+    if len(here) < 2:
+        return None
+    slowest, best = here[0], here[-1]
+    found = rate_ratio(best.values("samples_per_s"), slowest.values("samples_per_s"))
+    p = None if found is None else min(1.0, found.p * math.comb(len(here), 2))
+    return VariantComparison(best, slowest, rate(best) / rate(slowest), p)
+
+
 def rate(row: PointResult) -> float:
     """Median throughput in samples per second, of a row that has repeats."""
     return median(run.samples_per_s for run in row.runs)
+
+
+def full_rates(row: PointResult) -> list[float]:
+    """The throughput of every repeat if all its instances counted."""
+    return [row.instances * run.instance_samples_per_s for run in row.runs]
 
 
 def full_rate(row: PointResult) -> float:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from hpcbench.study.scaling.point_results import PointResult, by_variant, efficiency
+from hpcbench.results.units import counted
+from hpcbench.study.scaling.point_results import PointResult, by_variant, efficiency, efficiency_interval
 from hpcbench.study.scaling.time_to_solution import HOUR_S, node_hours, run_s
 from hpcbench.study.scaling.trainings import Size, Training
 from staging.errors import InputError
@@ -75,11 +77,23 @@ class Line:
     """Bytes of the folders of all runs, each as large as those that were measured."""
     efficiency: float
     """Throughput over the baseline's, divided by the factor in nodes."""
+    efficiency_interval: tuple[float, float] | None = None
+    """Its 95 % interval; unset for the baseline, and where either size has a single repeat."""
 
     @property
     def recommended(self) -> bool:
         """Whether the size is efficient enough."""
         return self.efficiency >= self.campaign.min_efficiency - ROUNDING
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether repeats scatter so much that the true efficiency may be on the other side of the threshold."""
+        if self.efficiency_interval is None:
+            return False
+        low, high = self.efficiency_interval
+        return (
+            low < self.campaign.min_efficiency - ROUNDING if self.recommended else high >= self.campaign.min_efficiency
+        )
 
     @property
     def storage_bytes(self) -> int | None:
@@ -110,14 +124,18 @@ def proposal(rows: Sequence[PointResult], trainings: Mapping[Size, Training], ca
 
 
 def largest_recommended(lines: Sequence[Line]) -> int | None:
-    """Nodes of the largest size of one variant that is efficient enough; ``None`` if none is."""
-    return max((line.nodes for line in lines if line.recommended), default=None)
+    """Nodes of the largest size of one variant before the first that is not efficient enough; ``None`` if none is.
+
+    ``lines`` are in order of their nodes.
+    """
+    return max((line.nodes for line in takewhile(lambda line: line.recommended, lines)), default=None)
 
 
 def _line(row: PointResult, baseline: PointResult, training: Training, campaign: Campaign) -> Line:
     if not training.samples > 0:
         raise InputError(
-            f"a run of {training.samples:g} samples on {row.nodes} nodes has no cost; it must have more than 0"
+            f"a run of {training.samples:g} samples on {counted(row.nodes, 'node')} has no cost; it must have more "
+            "than 0"
         )
     runs, seconds = campaign.runs, run_s(row, training.samples, training.evaluations)
     cost, flops, folder = runs * node_hours(row, seconds), row.largest("flops_per_sample"), row.largest("folder_bytes")
@@ -131,6 +149,7 @@ def _line(row: PointResult, baseline: PointResult, training: Training, campaign:
         accelerators=any(run.device_type not in ("", "cpu") for run in row.runs),
         dataset_bytes=None if train is None else train + validation,
         run_folders_bytes=None if folder is None else folder * runs, efficiency=efficiency(row, baseline),
+        efficiency_interval=efficiency_interval(row, baseline),
     )  # fmt: skip
 
 

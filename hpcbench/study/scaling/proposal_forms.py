@@ -48,6 +48,8 @@ CSV_COLUMNS: dict[str, Callable[[Line], str | float | None]] = {
     "run_folders_bytes": lambda line: line.run_folders_bytes,
     "storage_bytes": lambda line: line.storage_bytes,
     "efficiency": lambda line: line.efficiency,
+    "efficiency_low": lambda line: line.efficiency_interval[0] if line.efficiency_interval else None,
+    "efficiency_high": lambda line: line.efficiency_interval[1] if line.efficiency_interval else None,
     "min_efficiency": lambda line: line.campaign.min_efficiency,
     "recommended": lambda line: "yes" if line.recommended else "no",
     "basis": lambda line: line.training.basis,
@@ -144,11 +146,30 @@ def _basis(lines: Sequence[Line]) -> str:
 
 
 def _advice(lines: Sequence[Line]) -> str:
-    """A sentence with the largest recommended size of one variant."""
+    """The largest recommended size of one variant, and the sizes for which repeats scatter too much to be sure."""
     nodes = largest_recommended(lines)
+    later = any(line.recommended and line.nodes > (nodes or 0) for line in lines)
     if nodes is None:
-        return "No size is recommended."
-    return f"The largest recommended size is {nodes:,} node{'' if nodes == 1 else 's'}."
+        said = "No size is recommended."
+    else:
+        said = f"The largest recommended size is {units.counted(nodes, 'node')}."
+    if later:
+        said += " Sizes beyond the first that is not recommended do not count."
+    once = [f"{line.nodes:,}" for line in lines[1:] if line.efficiency_interval is None]
+    if once:
+        said += f" Single repeats cannot tell how sure the efficiency is on {', '.join(once)} nodes."
+    doubts = [
+        f"{line.nodes:,} (95 %: {100 * low:.0f} to {100 * high:.0f} %)"
+        for line in lines
+        if line.in_doubt and line.efficiency_interval is not None
+        for low, high in [line.efficiency_interval]
+    ]
+    if not doubts:
+        return said
+    return (
+        f"{said} The repeats scatter too much to say whether the efficiency is below "
+        f"{_share(lines[0].campaign.min_efficiency)} on {', '.join(doubts)} nodes: make more."
+    )
 
 
 def _sizes(lines: Sequence[Line]) -> Cells:

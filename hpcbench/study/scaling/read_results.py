@@ -116,7 +116,7 @@ def read_repeat(
         step_median_s=step_over_ranks(steps, np.median),
         step_slowest_s=step_over_ranks(steps, np.max),
         slowest_rank=slowest_rank(ranks, steps) if len(ranks) > 1 else "",
-        init_s=max(s.phases_s["init"] for s in summaries),
+        init_s=max(map(start_s, summaries)),
         **staging_figures([run[2] for run in runs if run[2] is not None]),
         evaluation_s=of_one(summaries, "evaluation", [s.evaluations for s in summaries]),
         checkpoint_s=of_one(summaries, "checkpoint", [s.checkpoints for s in summaries]),
@@ -140,6 +140,7 @@ def read_repeat(
         device_type=first.device_type,
         instances=len(counted_paths),
         models=len(met),
+        missed=len(summaries) - len(met) if timed else 0,
         samples_per_model=fmean(summaries[number].samples for number in met) if met else None,
         span_s=time_of(counted, summaries),
         last_start_s=last_start_s(counted) if counted else 0.0,
@@ -147,6 +148,11 @@ def read_repeat(
         clocks=list(clocks.values()),
         pruned=sorted(pruned, key=lambda one: one.name) if len(paths) + len(lost) > 1 else (),
     )
+
+
+def start_s(summary: Summary) -> float:
+    """Seconds from the start of the process to run_start, or to where a run was resumed: the mean over its attempts."""
+    return summary.phases_s["init"] / (1 + summary.resumed)
 
 
 def staging_figures(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

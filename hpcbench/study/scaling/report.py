@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.batch.site import find_site
-from hpcbench.config.schema import RunConfig
+from hpcbench.measure.node_probe import product_type
+from hpcbench.results.machine_use import COMPUTES_IN
 from hpcbench.results.summary import Summary
 from hpcbench.results.units import counted
-from hpcbench.study.fit import EpochFit
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.preset_values import study_config
 from hpcbench.study.progress import say
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.jobs import without_staging
-from hpcbench.study.scaling.joined import read_convergence, remember, with_convergence
+from hpcbench.study.scaling.joined import remember, with_convergence
+from hpcbench.study.scaling.joined_epochs import config_of, epochs_of, other_training_notes
 from hpcbench.study.scaling.page import write_scaling
 from hpcbench.study.scaling.point_results import PointResult, by_variant
 from hpcbench.study.scaling.proposal import Campaign, Extras, proposal
@@ -66,9 +63,11 @@ def content(
     first = summaries[0]
     site = find_site(study.site)
     variants = by_variant(rows)
-    configs = {label: config_of(study, members[0]) for label, members in variants.items()}
+    configs = {label: config_of(study, members[0].settings) for label, members in variants.items()}
     solutions_by_variant: dict[str, list[Solution]] = {}
+    joined_notes: list[str] = []
     if study.convergence:
+        joined_notes = other_training_notes(study, folder.path, rows, configs.values())
         optimizers = {config.optim.name for config in configs.values()}
         epochs = {name: epochs_of(study, folder.path, name) for name in sorted(optimizers)}
         for label, members in variants.items():
@@ -82,20 +81,9 @@ def content(
         title=first.title, mode=study.mode, application=study.application, preset=study.preset, site=site.title,
         simulated=site.scheduler == "local", rows=rows, fits=fits(study, rows), solutions=solutions_by_variant,
         proposal=proposal(rows, lengths, campaign), commands=study.commands, machine=machine(first),
-        notes=[*notes(study, summaries), *too_few_models(study, rows)], steps=study.steps,
+        notes=[*notes(study, summaries), *joined_notes, *too_few_models(study, rows)], steps=study.steps,
         warmup_steps=next(iter(configs.values())).measure.warmup_steps,
     )  # fmt: skip
-
-
-def config_of(study: Scaling, row: PointResult) -> RunConfig:
-    """The configuration of a variant's runs, except for what depends on the size, and for staging.
-
-    The page takes nothing from staging, whose settings need the folder that only the job of a run knows.
-    """
-    given = {**study.settings, **row.settings}
-    settings = {key: value for key, value in given.items() if not key.startswith("staging.")}
-    settings |= without_staging(study.files)
-    return study_config(study, settings, study.files)
 
 
 def fits(study: Scaling, rows: Sequence[PointResult]) -> dict[str, SpeedFit]:
@@ -106,30 +94,6 @@ def fits(study: Scaling, rows: Sequence[PointResult]) -> dict[str, SpeedFit]:
         pairs = [(float(row.nodes), run.instance_samples_per_s * row.instances) for row in members for run in row.runs]
         fit_by_variant[label] = law([nodes for nodes, _ in pairs], [rate for _, rate in pairs])
     return fit_by_variant
-
-
-def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
-    """epochs(B) from the convergence study that belongs to the study in ``folder``.
-
-    Raises ``InputError`` if that does not exist, is of another application, or has no such fit.
-    """
-    from hpcbench.study import convergence
-    from hpcbench.study.page import fit_series
-    from hpcbench.study.results import read_rows as read_convergence_rows
-
-    joined = read_convergence(study, folder)
-    assert joined is not None
-    convergence_study, place = joined
-    rows = read_convergence_rows(convergence_study, convergence.read_statuses(convergence_study, place))
-    every = fit_series(rows)
-    series = {label: fit for label, fit in every.items() if math.isfinite(fit.e_min)}
-    if optimizer not in series:
-        known = ", ".join(series) or "none"
-        why = f" ({every[optimizer].note})" if optimizer in every else ""
-        raise InputError(
-            f"--convergence {place.path} has no fit of epochs(B) for optimizer {optimizer}{why}; it has {known}"
-        )
-    return series[optimizer]
 
 
 def machine(first: Summary) -> str:
@@ -159,7 +123,8 @@ def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:
     missed = sum(s.status == "target_not_reached" for s in summaries)
     if study.steps is None and missed:
         sentences.append(
-            f"{missed} of {len(summaries)} runs missed their target; their throughput counts, not their time."
+            f"{missed} of {len(summaries)} runs missed their target; their throughput counts. A repeat in which no run "
+            "reached it counts as one of infinite time."
         )
     resumed = sum(s.resumed > 0 for s in summaries)
     if resumed:
@@ -169,6 +134,13 @@ def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:
             alone = " that trained alone" if study.mode == "throughput" else ""
             text += f". The clock runs on in a gap, so the time of such a run{alone} is left out"
         sentences.append(f"{text}.")
+    others = dict.fromkeys(
+        f"{s.precision} with {product_type(s.device_type)}"
+        for s in summaries
+        if s.device_type and COMPUTES_IN.get(s.precision) not in (None, product_type(s.device_type))
+    )
+    if others:
+        sentences.append(f"The FLOP/s utilization compares runs with a peak in another type: {'; '.join(others)}.")
     devices = sorted({s.device for s in summaries})
     if len(devices) > 1:
         sentences.append(f"The runs were on different devices: {', '.join(devices)}.")

@@ -37,6 +37,7 @@ from hpcbench.study.scaling.run_matrix import (
 )
 from staging.cores import cores_allowed
 from staging.errors import InputError
+from staging.units import counted
 
 DECIDED = ("train.seed", "train.max_steps", "parallel.devices", "parallel.simulated_nodes",
            "parallel.simulated_ranks", "staging.destination", "measure.probe", "train.baselines")  # fmt: skip
@@ -143,8 +144,8 @@ def check_options(asked: ScalingRequest, config: RunConfig) -> None:
     warm = config.measure.warmup_steps
     if asked.steps is not None and asked.steps <= warm:
         raise InputError(
-            f"--steps ({asked.steps}) must be more than the {warm} steps of the warm-up (measure.warmup_steps), which "
-            "no figure counts; raise it"
+            f"--steps ({asked.steps}) must be more than the {counted(warm, 'step')} of the warm-up "
+            "(measure.warmup_steps), which no figure counts; raise it"
         )
     if asked.steps is None and config.train.target is None and not asked.may_lack_target:
         raise InputError("train.target is unset and no --steps given, so that no run would know its end; give one")
@@ -170,8 +171,8 @@ def with_cores(request: JobRequest, site: Site, largest: int, per_node: int) -> 
     cores, ranks = len(cores_allowed()), largest * per_node
     if ranks > cores:
         raise InputError(
-            f"--nodes {largest}: {largest} x {per_node} ranks are more than the {cores} cores of this machine, which "
-            "simulates the nodes of site local; lower it, or name another --site"
+            f"--nodes {largest}: {largest} x {per_node} ranks are more than the {counted(cores, 'core')} of this "
+            "machine, which simulates the nodes of site local; lower it, or name another --site"
         )
     return request if request.cores_per_rank is not None else replace(request, cores_per_rank=cores // ranks)
 

@@ -16,6 +16,7 @@ from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from staging.errors import DataError
 from staging.formats.regular import read_text
+from staging.units import counted
 
 Record = dict[str, Any]
 Figures = tuple[Summary, pd.DataFrame, Record | None]
@@ -39,7 +40,7 @@ def read_run(path: Path, summary: Summary | None = None) -> Figures:
     ranks = read_ranks(folder.ranks)
     if ranks.empty or not (ranks["steps"] > 0).all():
         raise DataError(
-            folder.ranks, f"has no step after the warm-up ({summary.steps} steps in all)",
+            folder.ranks, f"has no step after the warm-up ({counted(summary.steps, 'step')} in all)",
             "give more --steps, or lower measure.warmup_steps",
         )  # fmt: skip
     return summary, ranks, read_staging(folder)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from hpcbench.config.schema import LARGEST_SEED
+from hpcbench.results.units import counted
 from hpcbench.study.scaling.definition import TIER, Scaling
 from staging.bounds import shown
 from staging.errors import InputError
@@ -125,9 +126,10 @@ def checked(study: Scaling) -> Scaling:
             fits = [n for n in range(1, max(study.nodes) + 1) if is_whole(study, batch, n)]
             ranks = data_parallel_size(study, nodes)
             raise InputError(
-                f"--nodes {nodes}: a global batch of {batch} does not divide among {ranks} ranks x "
-                f"{study.accumulation} micro-batches; {batch} does on {', '.join(map(str, fits)) or 'no number of'} "
-                f"nodes, and {common_batch(study, batch)} on all of --nodes: change --nodes or --global-batch-size"
+                f"--nodes {nodes}: a global batch of {batch} does not divide among {counted(ranks, 'rank')} x "
+                f"{counted(study.accumulation, 'micro-batch', 'micro-batches')}; {batch} does on "
+                f"{', '.join(map(str, fits)) or 'no number of'} {'node' if fits == [1] else 'nodes'}, and "
+                f"{common_batch(study, batch)} on all of --nodes: change --nodes or --global-batch-size"
             )
     return replace(study, global_batch_size=batch)
 

@@ -69,15 +69,25 @@ def run_study(study: Scaling, path: Path, options: ExecutionOptions, extras: Ext
         study = merged(study, folder, extras.convergence)
         refuse_changed_preset(study, path)
         say(plan(study))
+        say_lacking(study, path)
         return DONE
     with held(folder):
         study = merged(study, folder, extras.convergence)
         refuse_changed_preset(study, path)
         with begun(folder, study.as_dict(), lambda: write_report(study, folder, extras)):
             say(plan(study))
+            say_lacking(study, path)
             runs = make_runs(study, folder, options)
         finish(study, folder, runs, extras, options.at_once)
     return DONE
+
+
+def say_lacking(study: Scaling, path: Path) -> None:
+    """Print what the convergence study lacks, which the report will need; fits are imported only here."""
+    from hpcbench.study.scaling.joined_epochs import lacking_fits
+
+    for lack in lacking_fits(study, path):
+        say(wrapped(f"The report will need what is lacking so far: {lack}."))
 
 
 def make_runs(
@@ -240,7 +250,7 @@ def headline(study: Scaling, site: Site) -> str:
 
 
 def cost(study: Scaling, site: Site) -> str:
-    """The most node-hours, by the time limit of the jobs; on this machine, without a limit, what is simulated."""
+    """The most node-hours of an attempt of each job, by its time limit; on this machine, what is simulated."""
     runs = all_runs(study)
     first = job_of(study, site, runs[0], Path(runs[0].name))
     if site.scheduler == "local":
@@ -251,7 +261,7 @@ def cost(study: Scaling, site: Site) -> str:
     together = shares_allocation(study, site)
     jobs = counted(len(groups(study)) if together else len(runs), "job")
     of = f" for {counted(len(runs), 'instance')}" if together else ""
-    return f"{jobs}{of}, at most {total} node-hours ({first.time_s / 3600:.3g} h each)"
+    return f"{jobs}{of}, at most {total} node-hours an attempt ({first.time_s / 3600:.3g} h each)"
 
 
 def is_to_start_again(state: RunStatus) -> bool:

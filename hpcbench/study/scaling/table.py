@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean, median
 from typing import Any
@@ -23,10 +23,10 @@ from hpcbench.study.scaling.point_results import (
     RepeatResult,
     by_variant,
     efficiency,
+    efficiency_interval,
     full_rate,
     speed_up,
 )
-from hpcbench.study.scaling.time_to_solution import Solution
 
 NEVER_ZERO = ("init_s", "wall_s", "samples", "flops_per_sample", "train_samples", "peak_memory_bytes", "train_bytes",
               "validation_bytes", "folder_bytes")  # fmt: skip
@@ -64,22 +64,25 @@ def phases_table(rows: Sequence[PointResult]) -> str:
 def result_sheets(rows: Sequence[PointResult], mode: Mode) -> list[Sheet]:
     """For each variant a line per size, including sizes without runs."""
     firsts = {variant: members[0] for variant, members in by_variant(rows).items()}
-    many, timed = mode == "throughput", any(row.values("time_s") for row in rows)
+    many, timed = mode == "throughput", any(row.values("time_s") or row.misses for row in rows)
     headers = ["nodes", *(["instances"] if many else []), "ranks", "batch", "repeats", "samples/s", "spread"]
-    headers += ["speed-up", "efficiency", *(["time"] if timed else [])]
     sheets = []
     for variant, members in grouped(rows).items():
-        lines = []
-        for row in members:
+        first, lines = firsts.get(variant), []
+        intervals = [None if first is None or not row.runs else efficiency_interval(row, first) for row in members]
+        sure = any(intervals)
+        titles = [*headers, "speed-up", "efficiency", *(["95 %"] if sure else []), *(["time"] if timed else [])]
+        for row, interval in zip(members, intervals, strict=True):
             cells = [f"{row.nodes:,}", *([f"{row.instances:,}"] if many else []), f"{row.ranks:,}"]
             cells += [
                 batches(row),
                 f"{len(row.runs)} of {planned(row)}",
                 units.significant(middle(row, "samples_per_s")),
             ]
-            cells += [units.percent(row.spread("samples_per_s")), *_gains(row, firsts.get(variant))]
+            cells += [units.percent(row.spread("samples_per_s")), *_gains(row, first)]
+            cells += [share_interval(interval)] if sure else []
             lines.append([*cells, *([units.duration(middle(row, "time_s"))] if timed else [])])
-        sheets.append(Sheet(variant, headers, lines))
+        sheets.append(Sheet(variant, titles, lines))
     return sheets
 
 
@@ -164,23 +167,6 @@ def beside_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
     return sheets
 
 
-def solution_sheets(solutions: Mapping[str, Sequence[Solution]]) -> list[Sheet]:
-    """For each variant what one training to the target takes on every size, with GPU-hours if nodes have GPUs."""
-    gpus = any(solution.gpu_hours is not None for members in solutions.values() for solution in members)
-    headers = ["nodes", "batch", "epochs (95 %)", "time", "node-hours (95 %)", "GPU-hours" if gpus else "core-hours"]
-    sheets = []
-    for variant, members in solutions.items():
-        lines = []
-        for solution in members:
-            cells = [f"{solution.nodes:,}", f"{solution.global_batch_size:,}" + ("*" if solution.extrapolated else "")]
-            cells += [units.interval(solution.epochs, solution.epochs_interval), units.duration(solution.time_s)]
-            cells.append(units.interval(solution.node_hours, solution.node_hours_interval))
-            lines.append([*cells, units.significant(solution.gpu_hours if gpus else solution.core_hours)])
-        if lines:
-            sheets.append(Sheet(titled(variant, "a training to the target"), headers, lines))
-    return sheets
-
-
 def grouped(rows: Sequence[PointResult]) -> dict[str, list[PointResult]]:
     """The rows of each variant in the order of the study, smallest first, including those without runs."""
     rows_by_variant: dict[str, list[PointResult]] = {}
@@ -198,6 +184,12 @@ def middle(row: PointResult, name: str) -> float | None:
 def parts(row: PointResult) -> dict[str, float]:
     """Seconds of every known part of a step, medians over repeats; a step is shown as their sum."""
     return {phase: seconds for phase in STEP_PARTS if (seconds := row.middle(phase)) is not None}
+
+
+def part_shares(row: PointResult, phase: str) -> list[float]:
+    """The share of a step that a part takes, in every repeat that knows it."""
+    steps = [run.step_s for run in row.runs if phase in run.step_s and sum(run.step_s.values()) > 0]
+    return [step[phase] / sum(step.values()) for step in steps]
 
 
 def planned(row: PointResult) -> int:
@@ -227,13 +219,15 @@ def nodes_words(count: int) -> str:
 
 
 def repeat_lines(rows: Sequence[PointResult]) -> list[str]:
-    """Repeats that failed, with the reason, and those that are left to run, in the order of the table."""
+    """Repeats that failed, with the reason, missed the target or are left to run, in the order of the table."""
     lines = []
     for members in grouped(rows).values():
         for row in members:
             if row.failed:
                 reasons = "; ".join(dict.fromkeys(reason.rstrip(".") for reason in row.failed))
                 lines.append(f"{place(row)}: {len(row.failed)} of {planned(row)} repeats failed: {reasons}.")
+            if row.misses:
+                lines.append(f"{place(row)}: {row.misses} of {planned(row)} repeats missed their target.")
             if row.left:
                 lines.append(f"{place(row)}: {row.left} of {planned(row)} repeats left to run.")
     return lines
@@ -338,6 +332,11 @@ def _gains(row: PointResult, first: PointResult | None) -> list[str]:
     if first is None or not row.runs:
         return [units.MISSING, units.MISSING]
     return [f"{speed_up(row, first):,.2f}", units.percent(efficiency(row, first))]
+
+
+def share_interval(interval: tuple[float, float] | None) -> str:
+    """An interval of a share, in percent: ``74 to 88``."""
+    return units.MISSING if interval is None else f"{100 * interval[0]:.0f} to {100 * interval[1]:.0f}"
 
 
 def _share(value: float | None) -> str:

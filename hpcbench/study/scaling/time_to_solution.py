@@ -11,11 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from hpcbench.study.fit import EpochFit
 from hpcbench.study.scaling.point_results import PointResult, instance_rate
-from hpcbench.study.scaling.weighted_line import Interval
+from hpcbench.study.scaling.weighted_line import CONFIDENCE, Interval
 
 HOUR_S = 3600.0
+NOWHERE: Interval = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,14 @@ class Solution:
     """95 % interval of that; like the other intervals, not-a-number if the study has none."""
     time_s: float
     time_interval: Interval
-    """From the fewest epochs of the interval at the fastest repeat to the most at the slowest: 95 % or more."""
+    """95 % interval, of the epochs and of the repeats together; not-a-number for a single repeat."""
     node_hours: float
     node_hours_interval: Interval
     core_hours: float | None
     """Unset if the site does not say how many cores a node has; likewise for GPUs."""
     gpu_hours: float | None
     extrapolated: bool
-    """Whether the batch is outside the range to which the epochs were fitted."""
+    """Whether the batch is outside the range of those at which runs reached the target, to which epochs were fitted."""
 
 
 def solutions(
@@ -79,21 +82,40 @@ def node_hours(row: PointResult, seconds: float) -> float:
 
 
 def _solution(row: PointResult, fit: EpochFit, train_samples: int, evaluations_per_epoch: float) -> Solution:
-    batch = row.runs[0].global_batch_size
+    batch, reached = row.runs[0].global_batch_size, [run.batch_size for run in fit.runs if run.reached]
     low, high = (float(end) + fit.delay for end in fit.band(batch))
     epochs = float(fit.predict(batch)) + fit.delay
 
     def seconds(number: float, of: PointResult) -> float:
         return run_s(of, number * train_samples, number * evaluations_per_epoch)
 
-    repeats = [replace(row, runs=[run]) for run in row.runs]
     time_s = seconds(epochs, row)
-    ends = min(seconds(low, repeat) for repeat in repeats), max(seconds(high, repeat) for repeat in repeats)
+    repeats = [seconds(epochs, replace(row, runs=[run])) for run in row.runs]
+    ends = _time_interval(time_s, (seconds(low, row), seconds(high, row)), repeats)
     cost = node_hours(row, time_s)
     return Solution(
         nodes=row.nodes, instances=row.instances, global_batch_size=batch, epochs=epochs, epochs_interval=(low, high),
         time_s=time_s, time_interval=ends, node_hours=cost,
         node_hours_interval=(node_hours(row, ends[0]), node_hours(row, ends[1])),
         core_hours=cost * row.cores_per_node or None, gpu_hours=cost * row.gpus_per_node or None,
-        extrapolated=not fit.batch_sizes.min() <= batch <= fit.batch_sizes.max(),
+        extrapolated=not min(reached) <= batch <= max(reached),
     )  # fmt: skip
+
+
+def _time_interval(time_s: float, of_epochs: Interval, repeats: Sequence[float]) -> Interval:
+    """The 95 % interval of a time from its ends by the epochs, at the same throughput, and the time of every repeat.
+
+    The logarithms of epochs and throughput are independent, so that the squares of their half-widths add up (Zou and
+    Donner, Statistics in Medicine 27, 2008); that of the repeats is Student's, about their geometric mean.
+    ``tests/hpcbench/study/scaling/test_time_to_solution.py`` simulates how often the interval holds.
+    """
+    if len(repeats) < 2 or math.isnan(of_epochs[0]):
+        return NOWHERE
+    from hpcbench.probability import student_quantile  # a status needs no SciPy
+
+    logs = np.log(repeats)
+    away = float(student_quantile((1 + CONFIDENCE) / 2, len(logs) - 1)) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    with np.errstate(divide="ignore"):
+        below, above = np.hypot(np.abs(np.log(np.divide(of_epochs, time_s))), away)
+    middle = float(logs.mean())
+    return min(time_s, float(np.exp(middle - below))), max(time_s, float(np.exp(middle + above)))

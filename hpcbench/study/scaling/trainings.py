@@ -42,12 +42,13 @@ def trainings(
     """The length of a training on each size that has figures, variant by variant.
 
     ``solutions`` has the times to solution if there is a convergence study, ``configs`` the configuration of each
-    variant's runs. ``to_target``: the runs of the study are whole trainings.
+    variant's runs. ``to_target``: the runs of the study are whole trainings, which count if all of a variant reached
+    the target.
     """
     lengths: dict[Size, Training] = {}
     for variant, members in rows.items():
         config = configs[variant].train
-        measured = to_target and all(row.middle("samples_per_model") is not None for row in members)
+        measured = to_target and all(_reached(row) for row in members)
         by_study = {solution.nodes: solution.epochs for solution in solutions.get(variant, ())}
         for row in members:
             in_epoch = row.train_samples
@@ -61,3 +62,8 @@ def trainings(
             evaluations = epochs * config.evaluations_per_epoch
             lengths[variant, row.nodes] = Training(epochs, epochs * in_epoch, evaluations, basis)
     return lengths
+
+
+def _reached(row: PointResult) -> bool:
+    """Whether every training of the row reached the target."""
+    return all(run.missed == 0 and run.samples_per_model is not None for run in row.runs)

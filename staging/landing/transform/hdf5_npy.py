@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staging.errors import DataError, InputError
+from staging.formats.compression import LARGEST_EXPANSION
 from staging.formats.hdf5 import AGAIN, DAMAGE, read_selected, refuse_links, refuse_other_files
 from staging.formats.hdf5_raw import raw_offset
 from staging.formats.npy import npy_header
@@ -29,6 +30,8 @@ from staging.landing.transform.whole import Output, WholeTransform, byte_view
 DEEPCAM = {"data": "climate/data@float32", "label": "climate/labels_0@uint8"}
 KEPT = "stats.h5"
 SUFFIXES = (".h5", ".hdf5")
+MOST_UNSTORED = 16 << 20
+"""Bytes of an array beyond what its stored chunks can hold; chunks that nobody wrote are fill values."""
 USE_IN_PLACE = 0x2 | 0x4  # H5LT_FILE_IMAGE_DONT_COPY and _DONT_RELEASE, of HDF5's high-level library
 
 
@@ -96,17 +99,20 @@ def _read(name: str, file: h5py.File, key: str, dtype: np.dtype[Any] | None, dat
         raise DataError(name, f"dataset '{key}' is {dataset.dtype}, not numbers", "leave it out")
     refuse_other_files(Path(name), key, dataset)
     offset = raw_offset(dataset)
-    stored: npt.NDArray[Any]
+    array: npt.NDArray[Any]
     if offset is None:
         if dataset.nbytes > MOST_BYTES:
             raise DataError(name, f"dataset '{key}' has {dataset.nbytes} bytes, more than {MOST_BYTES}", AGAIN)
-        stored = read_selected(Path(name), key, dataset, None)
-        stored = stored.astype(stored.dtype.newbyteorder("="), copy=False)
+        stored = dataset.id.get_storage_size()
+        if dataset.nbytes > LARGEST_EXPANSION * stored + MOST_UNSTORED:
+            raise DataError(name, f"dataset '{key}' claims {dataset.nbytes} bytes, of which {stored} are stored", AGAIN)
+        array = read_selected(Path(name), key, dataset, None)
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
     else:
-        stored = np.frombuffer(data, dataset.dtype, dataset.size, offset).reshape(dataset.shape)
-    if dtype is None or dtype == stored.dtype:
-        return stored
-    return _cast(name, key, stored, dtype)
+        array = np.frombuffer(data, dataset.dtype, dataset.size, offset).reshape(dataset.shape)
+    if dtype is None or dtype == array.dtype:
+        return array
+    return _cast(name, key, array, dtype)
 
 
 def _cast(name: str, key: str, stored: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

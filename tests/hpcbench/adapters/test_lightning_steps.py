@@ -179,7 +179,8 @@ def test_settings_for_which_ranks_make_passes_without_samples_are_refused() -> N
     with pytest.raises(InputError, match=r"parallel\.shard_states \(true\) needs passes of ranks that are out of"):
         LightningTask(("mae",), "lower", config)
     config.parallel.shard_states, config.train.batchnorm_group_size = False, 2
-    with pytest.raises(InputError, match=r"train\.batchnorm_group_size \(2\) over processes needs .*; set it 1"):
+    said = r"train\.batchnorm_group_size \(2\) over processes needs .*; set it 1, or wrap its network with --dataset"
+    with pytest.raises(InputError, match=said):
         LightningTask(("mae",), "lower", config)
     config.parallel.simulated_ranks = 2  # of one process
     assert LightningTask(("mae",), "lower", config).metric == "mae"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from hpcbench.analysis.published_sets import SETS
 from hpcbench.analysis.ranking import rank
 from hpcbench.analysis.staging_rows import staging_row
 from hpcbench.analysis.tier_rows import tier_row
-from hpcbench.analysis.variation_rows import variation_row
+from hpcbench.analysis.variation_rows import explained, variation_row
 from hpcbench.batch.machine import Machine, PublishedName, Source, Storage
 from tests.hpcbench.analysis.made_runs import entry, run
 
@@ -109,8 +108,15 @@ def test_variation_is_that_of_a_linear_regression() -> None:
     assert row.time_sd == pytest.approx(np.std(np.log(times), ddof=1))
     assert row.epochs_sd == pytest.approx(np.std(np.log(epochs), ddof=1))
     assert row.epoch_s_sd == pytest.approx(np.std(np.log(86 / np.array(epochs)), ddof=1))
-    assert row.explained == pytest.approx(linregress(np.log(epochs), np.log(times)).rvalue ** 2)
-    assert row.score_sd == pytest.approx(row.time_sd / math.sqrt(5))
+    assert row.explained == pytest.approx(1 - (1 - linregress(np.log(epochs), np.log(times)).rvalue ** 2) * 4 / 3)
+    assert row.score_sd == pytest.approx(row.time_sd * 0.4765, rel=1e-3), "of an olympic mean, 7 % above 1 / sqrt(5)"
+
+
+def test_chance_alone_explains_nothing_in_few_runs() -> None:
+    """The square of the correlation of independent values is 1 / (n - 1) in the mean; adjusted, its median is 0."""
+    random = np.random.default_rng(3)
+    shares = [explained(random.standard_normal(5).tolist(), random.standard_normal(5).tolist()) for _ in range(500)]
+    assert np.median([share for share in shares if share is not None]) == 0
 
 
 def test_epochs_that_do_not_vary_explain_nothing() -> None:
@@ -193,6 +199,23 @@ def test_labels_differ_and_hold_no_mathematics() -> None:
         "ORG box, 8 A100, v1.0, batch 32",
     ]  # fmt: skip
     assert list(unique_labels(made[:1], machine_of([machine()])).values()) == ["Box, 8 A100, v1.0"]
+
+
+def test_a_run_on_a_small_set_is_no_base_of_entries_on_the_whole() -> None:
+    """It is the fastest, and the others are compared with the fastest of their own."""
+    small = entry(run(seconds=1.0, system="small", train_samples=128))
+    whole = [entry(run(seconds=seconds, system=f"s{seconds:g}")) for seconds in (300.0, 200.0)]
+    found = rank("deepcam", "time to train", [*whole, small])
+    assert found is not None
+    assert found.entries[0] is small
+    assert found.base is whole[1]
+    named = rank("deepcam", "time to train", [*whole, small], small)
+    assert named is not None
+    assert named.base is small
+    unknown = [entry(run(seconds=seconds, system=f"s{seconds:g}", train_samples=None)) for seconds in (300.0, 200.0)]
+    found = rank("deepcam", "time to train", unknown)
+    assert found is not None
+    assert found.base is unknown[1]
 
 
 def test_an_application_of_any_name_makes_names_of_files() -> None:

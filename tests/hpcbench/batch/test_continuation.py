@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from hpcbench.batch.continuation import interruption
-from hpcbench.batch.holds import Hold, write_hold
+from hpcbench.batch.holds import Hold, stem, write_hold
 from hpcbench.batch.packed_runs import PackedRuns
 from hpcbench.cli.main import main
 from hpcbench.exits import Cause
@@ -45,6 +45,21 @@ def test_the_cause_decides(
     words = capsys.readouterr().out
     assert words.startswith("hpcbench: the run ")
     assert words.endswith("; continued\n" if again else "; not continued\n")
+
+
+@pytest.mark.parametrize(("signal", "end"), [
+    ("SIGUSR1", "; not continued by itself: no attempt is left (--attempts); submit the job's script again\n"),
+    ("SIGINT", "; not continued\n"),
+])  # fmt: skip
+def test_the_last_attempt_says_who_may_continue_the_run(
+    signal: str, end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_hold(tmp_path, Hold("7", 10, "slurm"), 1)
+    leave(tmp_path, "signal", signal)
+    words = ["jobs", "--interrupted", "--last-attempt", "--hold", str(stem(tmp_path, 1)), str(tmp_path)]
+    assert main(words) == 1
+    assert capsys.readouterr().out.endswith(end)
+    assert not list(tmp_path.rglob("*.next")), "nobody waits for an attempt that does not come"
 
 
 @pytest.mark.parametrize(("cause", "signal"), [("signal", "SIGTERM"), ("preempted", None), (None, None)])
@@ -84,6 +99,20 @@ def test_a_run_that_has_ended_is_not_continued_though_its_script_starts_again(
     assert capsys.readouterr().out == "hpcbench: the run has ended; not continued\n"
     RunFolder(tmp_path).write_summary(replace(summary, complete=False))
     assert interruption(tmp_path)[0], "it was killed on its page"
+
+
+@pytest.mark.parametrize("cause", ["target", "epochs", "steps"])
+def test_a_run_that_was_killed_between_its_end_and_its_page_is_continued(cause: Cause, tmp_path: Path) -> None:
+    """As at the time limit, while the baselines are computed: the cause is recorded before."""
+    began = write_hold(tmp_path, Hold.here("17", 1, "slurm", "", 1, 0), 1).with_suffix(".json")
+    write_checkpoint(tmp_path, began)
+    Attempts([Attempt(0.0, 10.0, 0, 5, cause)]).write(tmp_path)
+    summary = Summary("cosmoflow", "t", "smoke", status="success", cause=cause)
+    RunFolder(tmp_path).write_summary(replace(summary, complete=False))
+    assert interruption(tmp_path) == (True, "was killed after a checkpoint of this attempt")
+    assert interruption(tmp_path, cancelled=True) == (False, "was cancelled")
+    RunFolder(tmp_path).write_summary(summary)
+    assert interruption(tmp_path) == (False, "has ended")
 
 
 def test_a_run_that_was_asked_for_more_than_it_had_and_was_killed_is_continued(tmp_path: Path) -> None:

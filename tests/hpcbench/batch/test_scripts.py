@@ -34,6 +34,7 @@ HPCBENCH = (
     + '[ "$1 $2" != "jobs --take" ] || { echo "$NOTES.hold${HOLDS:+$5}"; exit "${TAKE:-0}"; }\n'
     + 'env > "$NOTES.environment"\n[ "$1" != train ] || [ -z "${CANCEL:-}" ] || kill -TERM "$SCRIPT"\n'
     + '[ "$1" != train ] || exit "${TRAIN:-0}"\n'
+    + 'case " $* " in " jobs "*" --last-attempt "*) exit 1 ;; esac\n'
     + '[ "$1 $3" != "jobs --cancelled" ] || exit "${CANCELLED:-1}"\n[ "$1" != jobs ] || exit "${INTERRUPTED:-1}"\n'
 )
 FLUX = (
@@ -191,6 +192,16 @@ def test_a_job_that_was_cancelled_does_not_come_back(scheduler: str, fakes: Path
     assert f"hpcbench jobs --interrupted --cancelled --hold {tmp_path}/notes.hold {tmp_path}/run" in calls
     assert of(calls, "hpcbench stage --clean")
     assert AGAIN[scheduler].replace("=3", "=2") not in calls
+
+
+def test_the_last_attempt_asks_why_it_ended_and_is_not_queued_again(
+    scheduler: str, fakes: Path, tmp_path: Path
+) -> None:
+    site = a_site(scheduler)
+    _, calls = run_script(a_job(site, tmp_path / "run", attempts=1), site, fakes, TRAIN="75", INTERRUPTED="0")
+    assert f"hpcbench jobs --interrupted --last-attempt --hold {tmp_path}/notes.hold {tmp_path}/run" in calls
+    if scheduler in AGAIN:
+        assert AGAIN[scheduler].replace("=3", "=2") not in calls
 
 
 def test_the_signal_comes_before_the_time_limit(scheduler: str, tmp_path: Path) -> None:

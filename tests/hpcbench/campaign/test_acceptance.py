@@ -47,6 +47,19 @@ def test_what_was_promised(
     assert f"<b>{said.partition(':')[0]}</b>" in folder.page.read_text()
 
 
+def test_runs_that_converge_faster_than_the_reference_miss_what_was_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All five are valid by themselves, and their figure is none: more of them would not help."""
+    promise = Commitment("deepcam", "closed", 16, 6.0, 0.05, 5)
+    campaign = replace(shipped("mlperf-hpc-3.0"), acceptance=(promise,))
+    fast = [{"local": 2, "epochs": 5, "epoch_s": 60.0}] * 5
+    folder = make_size(tmp_path / "c", campaign, "deepcam", "closed", 16, fast)
+    assert report(folder) == TARGET_NOT_REACHED
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "missed: deepcam, closed, 16 nodes: convergence: 5 epochs, the reference 6.944" in printed
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -88,6 +101,19 @@ def test_seeds_that_two_runs_share(tmp_path: Path, capsys: pytest.CaptureFixture
     folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam", "open", 16, own)
     report(folder)
     assert "does not count: seed 4 is another run's, too" in capsys.readouterr().out
+
+
+def test_a_log_that_is_copied_with_another_seed_is_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = [{"local": 2, "epochs": 7, "epoch_s": 60.0, "seed": seed} for seed in (1, 2, 3, 4, 5)]
+    folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam", "open", 16, own)
+    first, second, *_ = sorted((tmp_path / "c").rglob("mllog.txt"))
+    copy = first.read_text().replace('"key": "seed", "value": 1,', '"key": "seed", "value": 2,')
+    assert copy != first.read_text()
+    second.write_text(copy)
+    report(folder)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{second.parent.name} does not count: its log is that of {first.parent.name}" in said
+    assert said.count("does not count: ") == 1
 
 
 def test_sums_of_reduced_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

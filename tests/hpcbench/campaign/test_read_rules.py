@@ -135,7 +135,7 @@ DROPOUT = "        low: 0\n        high: 1\n        open_high: true\n        rul
         ("nersc10-deepcam", "      train.checkpoint_every: 0\n", "      optim.name: adma\n",
          "scenarios[0].recipe.optim.name: unknown optimizer optim.name 'adma'; did you mean 'adam'?"),
         ("nersc10-deepcam", "      train.checkpoint_every: 0\n", "      schedule.factors: [0.1, 0.2]\n",
-         "scenarios[0].recipe.schedule.factors: schedule.milestones has 1 entries and schedule.factors 2"),
+         "scenarios[0].recipe.schedule.factors: schedule.milestones has 1 value and schedule.factors 2"),
         ("mlperf-hpc-3.0", DROPOUT, DROPOUT.replace("low: 0", "low: 5"),
          "scenarios[0].rules[5].low (5) must be below high (1); change one of them"),
         ("mlperf-hpc-3.0", DROPOUT, DROPOUT.replace("low: 0", "low: 1"),
@@ -208,6 +208,18 @@ def test_committed_values_name_scenarios(tmp_path: Path) -> None:
     path.write_text("extends: esif-hpc-4\nacceptance:\n  - {scenario: s3, category: baseline, nodes: 8, value: 1}\n")
     with pytest.raises(InputError, match=r"line 3: acceptance\[0\].scenario: unknown name 's3'"):
         read_campaign(path)
+
+
+def test_a_commitment_asks_for_no_more_runs_than_are_made(tmp_path: Path) -> None:
+    path, promise = tmp_path / "ours.yaml", "nodes: 8, value: 1, repeats"
+    path.write_text(f"extends: esif-hpc-4\nacceptance:\n  - {{scenario: s1, category: baseline, {promise}: 4}}\n")
+    with pytest.raises(
+        InputError, match=r"line 3: acceptance\[0\].repeats \(4\) is more than the replicates of s1 \(3\)"
+    ):
+        read_campaign(path)
+    instances = f"{{scenario: cosmoflow-throughput, category: closed, {promise}: 20}}"
+    path.write_text(f"extends: mlperf-hpc-3.0\nacceptance:\n  - {instances}\n")
+    assert read_campaign(path).acceptance[0].repeats == 20, "there may be more instances than the fewest"
 
 
 def test_what_is_fixed_is_a_setting_of_the_preset() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from hpcbench.characterisation.model import (
     Characterisation,
     Curve,
@@ -17,6 +19,8 @@ from hpcbench.characterisation.model import (
     Roof,
     StepTimes,
 )
+from hpcbench.parallel.group import Group
+from staging.ranks.launch import detect
 
 CONVOLUTION = Kernel(
     "convolution", "convolution", "forward", "float32", ((4, 2, 8, 8), (3, 2, 3, 3)), "stride 1x1, padding 1x1",
@@ -58,3 +62,8 @@ def made(**changes: Any) -> Characterisation:
         "profile": {"convolution": 1.0, "elementwise": 0.1}, "notes": ("made by hand",),
     }  # fmt: skip
     return Characterisation(**known | changes)
+
+
+def alone() -> Group:
+    """A process by itself."""
+    return Group(detect({}), torch.device("cpu"), None)

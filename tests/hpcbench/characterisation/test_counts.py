@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from hpcbench.application import find_application
 from hpcbench.characterisation.counts import Counted, count_step
@@ -14,9 +17,12 @@ from hpcbench.characterisation.model import PRODUCTS, total
 from hpcbench.config.resolve import resolve
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.planning.counting import shapes
+from hpcbench.train.build import build_model
+from hpcbench.train.warm_up import whole_batch
 from staging.errors import InputError
 
 ALONE = MeshShape(1, (1,))
+LAYERS = (nn.Linear, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 @cache
@@ -42,6 +48,40 @@ def test_cosmoflow_at_the_published_size() -> None:
     assert first.flop == pytest.approx(14.50e9, rel=1e-3)
     assert (first.read_bytes, first.written_bytes) == (4 * (4 * 128**3 + 3488), 256 * 2**20)
     assert first.fixed_bytes == 4 * 3488
+
+
+@pytest.mark.parametrize("name", ["cosmoflow", "deepcam"])
+def test_products_are_those_that_the_layers_of_a_pass_tell(name: str) -> None:
+    """Independent of what torch dispatches: of each layer's output (input, where transposed) and weights.
+
+    Forward, the gradient of the weights, and that of the input unless the layer is the first.
+    """
+    application = find_application(name)
+    settings = {"train.precision": "32-true", "parallel.accelerator": "cpu"}
+    config = resolve(application, "smoke", overrides=settings)
+    model = build_model(application, config, torch.device("cpu"), 0)
+    operations: list[int] = []
+
+    def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        weights = layer.get_parameter("weight").shape[1:]
+        places = inputs[0] if isinstance(layer, nn.ConvTranspose2d | nn.ConvTranspose3d) else output
+        operations.append(2 * places.numel() * math.prod(weights) * (3 if inputs[0].requires_grad else 2))
+
+    for layer in model.modules():
+        if isinstance(layer, LAYERS):
+            layer.register_forward_hook(note)
+    inputs, target = whole_batch(application, config, config.train.local_batch_size, torch.device("cpu"))
+    application.module("task").build_task(config).forward(model, inputs.float(), target)
+    assert products(counted(name, "smoke", *settings.items())) == sum(operations)
+
+
+def test_what_is_saved_for_each_sample_is_apart_from_copies_of_weights() -> None:
+    """In bf16-mixed each weight of a convolution or a dense layer is saved in bfloat16, too."""
+    full, mixed = (counted("cosmoflow", "smoke", ("train.precision", precision)).footprint
+                   for precision in ("32-true", "bf16-mixed"))  # fmt: skip
+    assert full.saved_fixed == 0
+    assert 0 < mixed.saved_fixed <= full.parameters // 2
+    assert mixed.saved_fixed < mixed.saved
 
 
 @pytest.mark.parametrize("application", ["cosmoflow", pytest.param("deepcam", marks=pytest.mark.slow)])

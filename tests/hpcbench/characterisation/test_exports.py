@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,13 @@ from staging.errors import InputError
 from tests.hpcbench.characterisation.made import made
 
 DLIO_KEYS = {
-    "model": {"name", "model_size_bytes"}, "framework": set(), "workflow": {"generate_data", "train"},
-    "dataset": {"data_folder", "format", "num_files_train", "num_files_eval", "num_samples_per_file", "record_length",
-                "compression"},
+    "model": {"name", "model_size_bytes"}, "framework": set(), "workflow": {"generate_data", "train", "evaluation"},
+    "dataset": {"data_folder", "format", "num_files_train", "num_files_eval", "num_samples_per_file",
+                "record_length_bytes", "record_length", "compression"},
     "reader": {"data_loader", "batch_size", "file_shuffle", "sample_shuffle", "preprocess_time"},
     "train": {"epochs", "computation_time"},
 }  # fmt: skip
-"""Of those that the page "DLIO Configuration" of its documentation has."""
+"""Of those that DLIO's ``LoadConfig`` reads; versions before 3 read ``record_length``."""
 
 
 def test_the_tree_of_hatchet_adds_up() -> None:
@@ -61,9 +62,13 @@ def test_a_workload_of_dlio(tmp_path: Path) -> None:
     assert found == dlio_workload(made())
     for section, values in found.items():
         assert set(values if isinstance(values, dict) else ()) <= DLIO_KEYS[section]
-    assert found["framework"] == "pytorch"
+    assert found["framework"] == found["reader"]["data_loader"] == "tensorflow", "DLIO refuses TFRecords with PyTorch's"
     assert (found["dataset"]["format"], found["dataset"]["compression"]) == ("tfrecord", "gzip")
-    assert (found["dataset"]["num_files_train"], found["dataset"]["record_length"]) == (128, 2_500_000)
+    assert (found["dataset"]["num_files_train"], found["dataset"]["record_length_bytes"]) == (128, 2_500_000)
+    assert (found["workflow"]["evaluation"], found["dataset"]["num_files_eval"]) == (True, 64)
+    other = dlio_workload(made(input=replace(made().input, form="npy", validation_samples=None)))
+    assert other["framework"] == other["reader"]["data_loader"] == "pytorch"
+    assert (other["workflow"]["evaluation"], other["dataset"]["num_files_eval"]) == (False, 0)
     assert (found["reader"]["batch_size"], found["train"]["computation_time"]) == (4, 1.25)
 
 

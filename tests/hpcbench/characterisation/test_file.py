@@ -10,7 +10,8 @@ import pytest
 
 from hpcbench.batch.machine import read_machine
 from hpcbench.characterisation.file import read_characterisation, write_characterisation
-from hpcbench.characterisation.machine_file import write_machine
+from hpcbench.characterisation.machine_file import mounted_at, write_machine
+from hpcbench.characterisation.model import Roof
 from staging.errors import InputError
 from tests.hpcbench.characterisation.made import made
 
@@ -141,7 +142,7 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         write_characterisation(made(), tmp_path / "file" / "made.json")
-    with pytest.raises(InputError, match="give another --machine-out"):
+    with pytest.raises(InputError, match="give another name with --machine-out"):
         write_machine(made(), tmp_path / "file" / "made.yaml")
 
 
@@ -157,3 +158,25 @@ def test_a_machine_file_has_the_rates_of_a_node(tmp_path: Path) -> None:
     assert (storage.path, storage.read_gb_s, storage.write_gb_s) == ("/scratch", 0.2, 0.1)
     source = machine.source_of("peak_32bit_tflop_s")
     assert (source.url, source.read) == ("measured: hpcbench 0.1.0 on node-1", "2026-11-24")
+
+
+def test_a_machine_file_names_the_storage_and_not_the_folder_that_was_probed(tmp_path: Path) -> None:
+    folders = [tmp_path / "mine" / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    roofs = tuple(Roof("read", str(folder), rate, "B/s", "") for folder, rate in zip(folders, (1e9, 3e9), strict=True))
+    path = write_machine(made(roofs=(*made().roofs[:2], *roofs)), tmp_path / "mine.yaml")
+    text = path.read_text(encoding="utf-8")
+    assert "mine/a" not in text
+    assert str(tmp_path) not in text
+    assert "# The path of a storage is where the folder that was probed is mounted on the machine that wrote" in text
+    # one storage with two folders, of which the faster tells what it gives to two ranks
+    (storage,) = read_machine(path).storage
+    assert storage.path is not None
+    assert (storage.path, storage.read_gb_s) == (mounted_at(folders[0]), 6.0)
+    assert folders[0].resolve().is_relative_to(storage.path)
+    assert Path(storage.path).is_mount() or Path(storage.path).parent == Path("/")
+
+
+def test_a_folder_of_another_machine_stays_as_it_is() -> None:
+    assert mounted_at(Path("/no/such/scratch")) == "/no/such/scratch"

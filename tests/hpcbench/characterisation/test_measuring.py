@@ -12,70 +12,37 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity
 
 from hpcbench.application import find_application
-from hpcbench.characterisation import roofs, steps, timing
+from hpcbench.characterisation import steps, timing
+from hpcbench.characterisation.characterize import Wanted, characterize, optimizer_alone, untimed
 from hpcbench.characterisation.counts import count_step
 from hpcbench.characterisation.input_cost import io_counts
-from hpcbench.characterisation.isolated_kernels import as_executed, budget_shares, seconds_alone, tensor_of, time_alone
+from hpcbench.characterisation.isolated_kernels import (
+    arguments,
+    as_executed,
+    budget_shares,
+    seconds_alone,
+    tensor_of,
+    time_alone,
+)
+from hpcbench.characterisation.kernel_times import activities_of, kernel_times
 from hpcbench.characterisation.message_curves import SIZES, curve
-from hpcbench.characterisation.model import CurvePoint, Roof
+from hpcbench.characterisation.model import CurvePoint
 from hpcbench.characterisation.operations import OperationRecorder, TensorShape
 from hpcbench.characterisation.storage_roofs import roofs_of, storage_roofs
+from hpcbench.characterisation.tiers import tier_of
 from hpcbench.config.resolve import resolve
-from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.train.ranks import connect_ranks
 from staging.errors import InputError
 from staging.probing.ceilings import Ceilings, Rate
 from staging.ranks.launch import detect
 from staging.ranks.world import Alone
+from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, alone
 
 CPU = torch.device("cpu")
-
-
-def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofs, "timed", lambda work, device, budget_s: 0.25)
-    assert roofs.compute_roof(CPU, "float32", 1.0).value == 2 * 1024**3 / 0.25
-    assert roofs.memory_roof(CPU, 1.0).value == 3 * (64 << 20) / 0.25
-    assert roofs.cache_roof("L2", 6 << 20, 1.0).value == 3 * (1 << 20) / 0.25
-    assert roofs.launch_roof(CPU, 1.0).value == 0.25
-
-
-def test_the_roofs_of_a_processor() -> None:
-    found = {(roof.resource, roof.name): roof for roof in roofs.device_roofs(CPU, "64-true", alone(), 0.01)}
-    assert {("compute", "float32"), ("compute", "float64"), ("memory", "memory"), ("launch", "launch")} <= set(found)
-    # float64 fills a register with half as many numbers.
-    assert found["compute", "float64"].value < 1.2 * found["compute", "float32"].value
-    assert all(roof.value > found["memory", "memory"].value for roof in found.values() if roof.resource == "cache")
-
-
-def alone() -> Group:
-    return Group(detect({}), CPU, None)
-
-
-def test_the_median_over_ranks_of_what_all_have() -> None:
-    class Three(Group):
-        def all_gather_object(self, value: object) -> list[object]:
-            memory = [Roof("memory", "memory", rate, "B/s", "") for rate in (3.0, 1.0, 2.0)]
-            cache = Roof("cache", "L2", 9.0, "B/s", "")
-            return [[memory[0], cache], [memory[1], cache], [memory[2]]]
-
-    assert [roof.value for roof in roofs.over_ranks([], Three(detect({}), CPU, None))] == [2.0]
-
-
-def test_caches_are_those_that_the_system_tells(tmp_path: Path) -> None:
-    for number, (level, kind, size, shared) in enumerate(
-        [("1", "Data", "32K", "0"), ("2", "Instruction", "64K", "0"), ("2", "Unified", "1024K", "0"),
-         ("3", "Unified", "32768K", "0-3,8")]
-    ):  # fmt: skip
-        folder = tmp_path / f"index{number}"
-        folder.mkdir()
-        for name, text in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
-            (folder / name).write_text(f"{text}\n")
-    found = dict(roofs.cache_sizes(tmp_path, threads=2))
-    assert found == {"L2": 2 << 20, "L3": 32 << 20}
-    assert roofs.cache_sizes(tmp_path / "none", threads=1) == []
-    assert roofs.processors_of("0-3,8") == 5
 
 
 @given(st.floats(1e-6, 1e-3), st.floats(1e7, 1e11))
@@ -117,6 +84,13 @@ def test_short_work_is_repeated_and_long_work_done_twice() -> None:
     assert len(calls) == 2
 
 
+def test_the_fastest_of_work_is_of_three_repeats_however_long_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock shows, for each repeat in turn: 9 s to warm up, then 5, 4 and 7."""
+    ticks = iter([0.0, 9.0, 10.0, 15.0, 20.0, 24.0, 30.0, 37.0])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(ticks))
+    assert timing.fastest(lambda: None, CPU, budget_s=1.0) == 4.0
+
+
 def test_an_operation_alone_gives_what_it_gave() -> None:
     x = torch.randn(2, 3, 9, 9).contiguous(memory_format=torch.channels_last)
     weight = torch.randn(4, 3, 3, 3)
@@ -150,8 +124,26 @@ def test_every_operation_of_a_pass_can_be_done_alone(application: str, precision
     found = find_application(application)
     config = resolve(found, "smoke", overrides={"train.precision": precision, "train.local_batch_size": 2})
     counted = count_step(found, config, MeshShape(1, (1,)))
-    kernels = time_alone(counted.kernels, counted.operations, CPU, 0.01)
+    kernels = time_alone(counted.kernels, counted.operations, alone(), 0.01)
     assert [kernel.operation for kernel in kernels if kernel.alone_s is None] == [config.optim.name]
+
+
+def test_kernels_without_a_time_are_named() -> None:
+    """A device without memory for one, or without the operation."""
+    assert untimed([RELU, CONVOLUTION]) == []
+    (said,) = untimed([replace(RELU, alone_s=None), CONVOLUTION, replace(RELU, alone_s=None)])
+    assert said.startswith("no time alone of 2 of 3 kernels")
+    assert said.endswith(": relu_")
+
+
+def test_a_profile_that_saw_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a user may not read the counters of a GPU."""
+    application = find_application("cosmoflow")
+    config = resolve(application, "smoke", overrides={"train.precision": "32-true", "parallel.accelerator": "cpu"})
+    monkeypatch.setattr(steps, "kernel_times", lambda *given: {"kernel_ms_by_kind": {}, "longest": []})
+    with connect_ranks(detect({}), config) as ranks:
+        found = characterize(application, config, ranks, Wanted(0.1))
+    assert found.notes[-1] == "torch's profiler saw no kernels of cpu: a step's time by kind is not known"
 
 
 def test_statistics_of_batch_norm_have_the_type_of_its_weights() -> None:
@@ -168,10 +160,44 @@ def test_statistics_of_batch_norm_have_the_type_of_its_weights() -> None:
     assert seconds_alone(counted, CPU, 1e-6) is not None
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 3, 4, 4, 4)])
+def test_the_gradient_of_a_pooling_alone_goes_where_one_of_a_pass_would(shape: tuple[int, ...]) -> None:
+    """Each window of two numbers a side has a maximum of its own, so as many places as windows get a gradient."""
+    x = torch.randn(shape, requires_grad=True)
+    pooled = (torch.nn.functional.max_pool2d if len(shape) == 4 else torch.nn.functional.max_pool3d)(x, 2)
+    with OperationRecorder() as recorder:
+        pooled.sum().backward()
+    backward = next(each for each in recorder.operations if each.name.endswith("_with_indices_backward"))
+    args, kwargs = arguments(backward, CPU)
+    gradient = backward.func(*args, **kwargs)
+    assert gradient.shape == x.shape
+    assert int((gradient != 0).sum()) == pooled.numel()
+
+
+def test_the_profile_is_of_the_device_that_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor of a machine that has an accelerator, too."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    x = torch.randn(64, 64)
+    assert kernel_times(lambda: x @ x, CPU, 1)["kernel_ms_by_kind"]["matrix product"] > 0
+    cuda, other = torch.device("cuda"), torch.device("privateuseone")
+    assert activities_of(cuda) == [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    assert activities_of(torch.device("xpu"))[1] == ProfilerActivity.XPU
+    assert activities_of(other)[1] == ProfilerActivity.PrivateUse1
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+def test_an_update_alone_needs_no_loss_before_it(precision: str) -> None:
+    application = find_application("cosmoflow")
+    config = resolve(application, "smoke", overrides={"train.precision": precision, "parallel.accelerator": "cpu"})
+    with connect_ranks(detect({}), config) as ranks:
+        assert optimizer_alone(application, config, ranks) > 0
+
+
 def test_storage_is_probed_and_left_clean(tmp_path: Path) -> None:
     found = storage_roofs([tmp_path], Alone(), 0.5)
     assert [(roof.resource, roof.name) for roof in found] == [("read", str(tmp_path)), ("write", str(tmp_path))]
     assert all(roof.value > 0 for roof in found)
+    assert {roof.tier for roof in found} == {tier_of(tmp_path)}
     assert list(tmp_path.iterdir()) == []
 
 

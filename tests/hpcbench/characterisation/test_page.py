@@ -7,11 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.characterisation.model import Curve, CurvePoint, Host, MovedBytes, ProfiledOperation, StepTimes
+from hpcbench.characterisation.input_tables import input_sheet
+from hpcbench.characterisation.model import Curve, CurvePoint, Host, MovedBytes, ProfiledOperation, Roof, StepTimes
 from hpcbench.characterisation.page import as_text, kernels_text, tiles, verdict, write_characterisation_page
 from hpcbench.characterisation.plots import figures
-from hpcbench.characterisation.tables import moved_sheet, rank_sheet, short_name
+from hpcbench.characterisation.tables import (
+    bound_sheet,
+    footprint_sheet,
+    kernel_sheet,
+    message_sheet,
+    moved_sheet,
+    rank_sheet,
+    short_name,
+)
 from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, made
+
+
+def test_a_part_is_not_named_twice_and_a_tiny_share_is_not_nothing() -> None:
+    slow = made(kernels=(replace(CONVOLUTION, read_bytes=1e12, alone_s=1e7),))
+    assert verdict(slow).startswith("Of all parts, memory needs most time, ")
+    assert kernel_sheet(slow).lines[0][-2] == "< 0.1 %"
 
 
 def test_the_text_fits_and_says_what_holds_the_step_up() -> None:
@@ -62,6 +77,23 @@ def test_perf_counts_all_ranks_of_a_node_and_other_tools_one_process(
     assert "perf counts a node" in sheet.note
 
 
+def test_what_is_neither_counted_nor_measured_is_marked() -> None:
+    read = made()
+    assert "assumed" not in " ".join(input_sheet(read).as_text().split())
+    unread = made(input=replace(read.input, reading=None))
+    assert [line[0].endswith("(assumed)") for line in input_sheet(unread).lines] == [True, True, True, False, False]
+    assert "the application's size of a sample in this form" in input_sheet(unread).note
+    # files that were there, though no sample of them was read
+    there = replace(unread, configuration={"data": {"root": "/data"}})
+    assert "assumed" not in input_sheet(there).as_text()
+    gathered = made(messages=(replace(read.messages[0], operation="all_gather"), *read.messages))
+    network = [line[1] for line in bound_sheet(gathered).lines if line[0] == "network"]
+    assert [words.endswith("(assumed)") for words in network] == [True, False]
+    assert "A gather or a scatter takes half as long as a sum (assumed)." in bound_sheet(gathered).note
+    assert "assumed" not in bound_sheet(read).note
+    assert "a gather or a scatter is that of a ring (assumed)" in message_sheet(read).note
+
+
 def test_counts_alone_claim_nothing_of_a_machine() -> None:
     found = made(roofs=(), curves=(), steps=(), profile={})
     assert verdict(found) == "Nothing was measured: the counts are those of any machine."
@@ -93,6 +125,7 @@ def test_kernels_of_one_kind() -> None:
     text = kernels_text(made(), "convolution", 5)
     assert "convolution" in text
     assert "relu_" not in text
+    assert text.endswith("- made by hand")
     assert "all-reduce" in text
 
 
@@ -133,7 +166,7 @@ def test_operations_of_an_epoch_and_of_a_log_are_shown() -> None:
     assert next(line for line in text.splitlines() if line.startswith("read calls of an epoch")).split()[-1] == "1,536"
     row = next(line for line in text.splitlines() if line.startswith("darshan"))
     assert row.split()[:3] == ["darshan", "/lustre", "4,321"]
-    assert "untried: none of the tools was at hand" in " ".join(text.split())
+    assert "were not tried on counters; perf's events are Intel's" in " ".join(text.split())
 
 
 @pytest.mark.slow
@@ -149,3 +182,43 @@ def test_the_page_stands_alone(tmp_path: Path) -> None:
         assert words in page
     write_characterisation_page(made(roofs=(), curves=(), steps=()), tmp_path / "counts.html")
     assert "<svg" not in (tmp_path / "counts.html").read_text()
+
+
+def test_every_roof_of_products_is_within_the_picture() -> None:
+    """That of bfloat16 is 30 times that of a step in float32."""
+    half = Roof("compute", "bfloat16", 6e11, "FLOP/s", "")
+    drawn = next(figure for figure in figures(made(roofs=(*made().roofs, half))) if figure.name == "roofline")
+    assert drawn.figure.axes[0].get_ylim()[1] > 6e11
+
+
+def test_what_grows_with_the_batch_is_per_sample() -> None:
+    """Of 5 MiB that are saved of four samples, 1 MiB are weights in another precision."""
+    lines = {line[0]: line[1:] for line in footprint_sheet(
+        made(footprint=replace(made().footprint, saved_fixed=1 << 20))).lines}  # fmt: skip
+    assert lines["saved for the backward pass"] == ("5.00 MiB", "1.00 MiB")
+    assert lines["parameters"] == ("3.91 KiB", "")
+
+
+def test_ranks_that_reach_the_same_have_one_share() -> None:
+    times = made().steps[1]
+    shares = {use: rank_sheet(made(steps=(replace(times, utilisation=use),))).lines[0][6]
+              for use in ((0.25, 0.24), (0.2501, 0.2499), (1e-5, 1e-5), ())}  # fmt: skip
+    assert list(shares.values()) == ["24.0 % to 25.0 %", "25.0 %", "< 0.1 %", ""]
+
+
+def test_kernels_of_several_ranks_and_of_caches_say_so() -> None:
+    """A convolution of 0.15 s at least, alone in 0.5 s and in 0.1 s, on two ranks and on one."""
+    fast = made(kernels=(replace(CONVOLUTION, alone_s=0.1),), messages=())
+    one = Host("node-1", "cpu", "A processor", 1, 1, 4, 16 << 30)
+    notes = {
+        (ranks, cached): kernel_sheet(replace(fast if cached else made(), host=one if ranks == 1 else made().host)).note
+        for ranks in (1, 2) for cached in (False, True)
+    }  # fmt: skip
+    assert {key: ("median" in note, "a cache holds" in note) for key, note in notes.items()} == {
+        (ranks, cached): (ranks == 2, cached) for ranks in (1, 2) for cached in (False, True)
+    }
+
+
+def test_counts_alone_name_no_roof() -> None:
+    found = made(roofs=(), curves=(), steps=(), kernels=(replace(CONVOLUTION, alone_s=None),))
+    assert kernel_sheet(found).lines[0][3:] == ("-",) * 5

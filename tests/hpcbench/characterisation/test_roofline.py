@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hpcbench.characterisation.model import Curve, CurvePoint, Message
+from hpcbench.characterisation.model import Curve, CurvePoint, Message, Roof
 from hpcbench.characterisation.roofline import (
     bound_of,
     bounds,
@@ -41,6 +41,18 @@ def test_a_gather_is_half_a_sum() -> None:
                      ("sharding all-gather, within a node", pytest.approx(0.00202))]  # fmt: skip
 
 
+def test_messages_of_a_step_and_of_kernels_have_one_roof() -> None:
+    """The exchange shows twice the rate of the sum and half its latency: the link can do both."""
+    message = Message("gradients", "all_reduce", "within a node", 2, 4_000_000)
+    found = made(messages=(message,), curves=(*made().curves, LINK))
+    (network,) = (bound for bound in bounds(found) if bound.part == "network")
+    assert network.rate == pytest.approx(2e9)
+    assert network.bound_s == pytest.approx(0.00201)
+    one = message_bound_s(message, found)
+    assert one is not None
+    assert network.bound_s == pytest.approx(2 * one)
+
+
 def test_without_steps_nothing_is_attained() -> None:
     assert {bound.attained for bound in bounds(made(steps=()))} == {None}
     assert bounds(made(roofs=(), curves=())) == []
@@ -54,6 +66,39 @@ def test_kernels_are_held_against_the_higher_of_their_times() -> None:
     assert bound_of(tiny, found) == 1e-5
     assert [limited_by(each, found) for each in (CONVOLUTION, RELU, tiny)] == ["compute", "memory", "launch"]
     assert bound_of(RELU, made(roofs=())) is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "of_convolution", "of_product"),
+    [(None, 0.05, 0.15), (True, 0.05, 0.05), (False, 0.15, 0.15)],
+)
+def test_float32_is_held_against_tf32_where_a_gpu_uses_it(
+    allowed: bool | None, of_convolution: float, of_product: float
+) -> None:
+    """3 GFLOP at 20 GFLOP/s in float32, and at 60 in TF32, which torch's default allows for convolutions alone."""
+    tensor_float = Roof("compute", "tf32", 6e10, "FLOP/s", "")
+    found = made(roofs=(*made().roofs, tensor_float), configuration={"train": {"tf32": allowed}})
+    product = replace(CONVOLUTION, operation="mm", kind="matrix product")
+    assert bound_of(CONVOLUTION, found) == pytest.approx(of_convolution)
+    assert bound_of(product, found) == pytest.approx(of_product)
+    compute = bounds(found)[0]
+    assert (compute.roof, compute.bound_s) == (
+        "float32" if allowed is False else "tf32",
+        pytest.approx(2 * of_convolution),
+    )
+    # Numbers of 16 bits are not rounded to TF32.
+    half = Roof("compute", "bfloat16", 3e11, "FLOP/s", "")
+    mixed = replace(found, roofs=(*found.roofs, half))
+    assert bound_of(replace(CONVOLUTION, precision="bfloat16"), mixed) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(("rate", "roof", "seconds"), [(1e10, "float32", 0.15), (3e11, "bfloat16", 0.01)])
+def test_a_16_bit_type_slower_than_float32_is_held_against_float32(rate: float, roof: str, seconds: float) -> None:
+    """3 GFLOP at 20 GFLOP/s in float32: a processor without such instructions converts, which is faster than 10."""
+    half = Roof("compute", "bfloat16", rate, "FLOP/s", "")
+    found = made(roofs=(*made().roofs, half), precision="bf16-mixed")
+    assert bound_of(replace(CONVOLUTION, precision="bfloat16"), found) == pytest.approx(seconds)
+    assert bounds(found)[0].roof == roof
 
 
 def test_kernels_by_the_time_that_they_lose() -> None:

@@ -69,6 +69,8 @@ def test_measured_on_one_rank(capsys: pytest.CaptureFixture[str]) -> None:
     assert steps.ranks == 1
     assert steps.median_s > 0
     assert found.roof("compute", "float32") is not None
+    lacks = any(note.startswith("no roof of products in bfloat16") for note in found.notes)
+    assert lacks == (found.roof("compute", "bfloat16") is None)
     assert [kernel.operation for kernel in found.kernels if kernel.alone_s is None] == []
     assert found.profile["convolution"] > 0
     assert found.longest[0].kind in found.profile
@@ -90,6 +92,41 @@ def test_a_file_is_read_instead(capsys: pytest.CaptureFixture[str]) -> None:
     assert "640 MiB" in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("perf"))
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "cosmoflow-smoke-characterisation.json (the default of --out) is there already; give another name with "
+         "--out, or remove it"),
+        (["--out", "new.json", "--page", "cosmoflow-smoke-characterisation.json"],
+         "--page cosmoflow-smoke-characterisation.json is there already"),
+        (["--preset", "laptop", "--hatchet", "cosmoflow-laptop-characterisation.json"],
+         "the default of --out and --hatchet are both cosmoflow-laptop-characterisation.json; give each a name of its"),
+    ],
+)  # fmt: skip
+def test_an_option_that_was_not_given_is_not_blamed(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("cosmoflow-smoke-characterisation.json").write_text("")
+    assert main(["characterize", "cosmoflow", "--counts-only", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"hpcbench: error: {said}")
+    assert error.count("\n") == 1
+
+
+def test_a_default_that_cannot_be_written_is_named_as_such(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def denied(**folder: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(characterize, "TemporaryFile", denied)
+    assert main(["characterize", "cosmoflow", "--counts-only"]) == 2
+    assert capsys.readouterr().err == (
+        "hpcbench: error: cosmoflow-smoke-characterisation.json (the default of --out) cannot be written "
+        "(Permission denied); give another name with --out\n"
+    )
+
+
 REFUSED = [
     ([], "name an application, or a characterisation to read with --from FILE"),
     (["cosmoflow", "--from", "made.json"], "and not both"),
@@ -97,15 +134,21 @@ REFUSED = [
     (["--from", "none.json"], "none.json cannot be read"),
     (["cosmoflow", "--counted-steps", "3"], "--counted-steps says what --counters cover"),
     (["cosmoflow", "--counters", "perf.csv", "--counted-steps", "0"], "--counted-steps (0) must be at least 1"),
-    (["cosmoflow", "--out", "made.json"], "--out made.json is there already; give another name, or remove it"),
+    (
+        ["cosmoflow", "--out", "made.json"],
+        "--out made.json is there already; give another name with --out, or remove it",
+    ),
     (["cosmoflow", "--out", "new.json", "--page", "made.json"], "--page made.json is there already"),
-    (["cosmoflow", "--out", "perf.json"], "--page perf.html is there already; give another name, or remove it"),
+    (
+        ["cosmoflow", "--out", "perf.json"],
+        "perf.html (the default of --page) is there already; give another name with --page",
+    ),
     (["cosmoflow", "--out", "."], "--out . is a folder; give the name of a file"),
-    (["cosmoflow", "--out", "a.html"], "--out and --page are both a.html; give each a name of its own"),
+    (["cosmoflow", "--out", "a.html"], "--out and the default of --page are both a.html; give each a name of its own"),
     (["cosmoflow", "--hatchet", "a", "--extra-p", "./a"], "--hatchet and --extra-p are both a; give each a name of"),
     (
         ["cosmoflow", "--page", "perf.csv/page.html"],
-        "--page perf.csv/page.html cannot be written (Not a directory); give another --page",
+        "--page perf.csv/page.html cannot be written (Not a directory); give another name with --page",
     ),
     (["cosmoflow", "--dlio", "perf.csv/a"], "--dlio perf.csv/a cannot be written (Not a directory); give another"),
     (["--from", "made.json", "--page", "made.json"], "--page made.json is there already"),

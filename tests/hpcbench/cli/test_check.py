@@ -35,6 +35,19 @@ def test_a_log_that_passes_ends_with_0(capsys):
     assert "Ruleset 3.0.0, where neither a round's folder nor a run's summary names one" in output
 
 
+def test_a_log_that_cannot_be_read_ends_with_2(tmp_path, capsys, monkeypatch):
+    """For root every file can be read."""
+    log = tmp_path / "log.txt"
+    log.write_text("any")
+
+    def refused(path, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("staging.formats.regular.read_text", refused)
+    assert main(["check", str(log)]) == 2
+    assert f"{log}: cannot be read (Permission denied); check its permissions" in capsys.readouterr().err
+
+
 def test_one_log_that_fails_ends_with_1_and_says_why(capsys):
     assert main(["check", str(PASSES), str(FAILS), "--ruleset", "1.0.0"]) == 1
     output = capsys.readouterr().out

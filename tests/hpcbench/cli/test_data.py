@@ -63,6 +63,30 @@ def test_bytes_do_not_depend_on_the_number_of_processes(dataset: Path, tmp_path:
     assert digests(tmp_path / "three") == digests(dataset)
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_full_disk_is_one_line_and_the_command_continues(
+    processes: str, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder in the place of a file stands for what cannot be written."""
+    root = tmp_path / "full"
+    first = next(path for path in sorted((dataset / "train").iterdir()))
+    command = [*SIMULATE, "--out", str(root), "--processes", processes]
+    assert main([*SIMULATE, "--out", str(root)]) == 0
+    (root / "train" / first.name).unlink()
+    before = digests(root)
+    (root / "train" / f"{first.name}.d").mkdir()
+    (root / "train").rename(tmp_path / "train")
+    (root / "train").write_text("no folder", encoding="utf-8")
+    capsys.readouterr()
+    assert main(command) == 2
+    assert f"hpcbench: error: {root} cannot be written (" in capsys.readouterr().err
+    (root / "train").unlink()
+    (tmp_path / "train").rename(root / "train")
+    (root / "train" / f"{first.name}.d").rmdir()
+    assert main(command) == 0
+    assert digests(root).items() >= before.items()
+
+
 def test_more_samples_continue_a_dataset(dataset: Path, copy: Path) -> None:
     assert main([*SIMULATE, "--samples", "8", "--out", str(copy)]) == 0
     before, after = digests(dataset), digests(copy)

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,22 @@ def test_only_the_process_that_asks_torch_imports_it():
     code = "import contextlib, io\nfrom hpcbench.cli.main import main\n"
     code += "with contextlib.redirect_stdout(io.StringIO()):\n    main(['doctor'])"
     assert loaded(code, ("torch", "scipy", "pandas", "matplotlib")) == []
+
+
+def processor_s(*words):
+    """Processor time of a command and of what it starts, in seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.slow
+def test_it_takes_little_more_than_to_import_torch_once():
+    """Two seconds where that takes one and a half; processor time does not depend on what else the machine does."""
+    rounds = [(processor_s("-c", "import torch"), processor_s("-m", "hpcbench", "doctor")) for _ in range(3)]
+    torch_s, doctor_s = map(min, zip(*rounds, strict=True))
+    assert doctor_s < 1.5 * torch_s + 0.3, rounds
 
 
 def test_without_an_mpi_library_one_process_still_works_and_the_remedy_is_named(without_mpi, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,14 @@ def test_it_is_one_line(
     assert len(said) == 1, said
     assert said[0].startswith("hpcbench: error: ")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_path_below_a_folder_without_rights_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)  # root may look everywhere
+    assert main(["results", "locked/box"]) == 2
+    assert capsys.readouterr().err == "hpcbench: error: locked/box: permission denied; give another path\n"

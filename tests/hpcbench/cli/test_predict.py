@@ -65,6 +65,9 @@ def test_json_and_page_say_what_the_screen_does(tmp_path: Path, capsys: pytest.C
     first = found["predictions"][0]["sizes"][0]
     assert sum(part["central"] for part in first["parts_s"].values()) == pytest.approx(first["time_s"]["central"])
     assert "cannot be shared evenly" in found["predictions"][0]["sizes"][2]["refused"]
+    notes = [note for each in found["predictions"] for note in each["notes"]]
+    assert notes
+    assert all(" ".join(note.split()) in " ".join(shown.split()) for note in notes)
     assert {(one["application"], one["nodes"]) for one in found["advice"][0]["shares"]} <= {
         (name, nodes) for name in ("cosmoflow", "deepcam") for nodes in (16, 64)
     }  # fmt: skip
@@ -73,6 +76,40 @@ def test_json_and_page_say_what_the_screen_does(tmp_path: Path, capsys: pytest.C
     assert "not verified by MLCommons Association" in html
     assert "http" not in re.sub(r'xmlns(:xlink)?="[^"]*"', "", html)
     assert rows(shown, "Time to solution:")[0][2] in html
+
+
+def test_every_interval_is_in_a_table_and_on_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, page = tmp_path / "p.json", tmp_path / "p.html"
+    words = ["predict", "deepcam", "--machine", "perlmutter-gpu", "--nodes", "16,32,64,128,256", "--instances", "2"]
+    assert main([*words, "--out", str(out), "--page", str(page)]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 100
+    heading, html = "80 % intervals; those of parts do not add up:", page.read_text()
+    _, *blocks = shown.split(heading)
+    lines = [row for block in blocks for row in rows(heading + block, heading)]
+    found = json.loads(out.read_text())["predictions"][0]["sizes"]
+    for first, sizes in ((0, found[:4]), (1, found[4:])):
+        assert len([line for line in lines if len(line) == 1 + len(sizes)]) == 11, first
+        expected = {"epochs": [(size["epochs"], 1.0) for size in sizes], "step, ms": [(size["step_s"], 1e3) for size in
+                    sizes], "epoch, s": [(size["epoch_s"], 1.0) for size in sizes]}  # fmt: skip
+        expected |= {f"{name}, s": [(size["parts_s"][name], 1.0) for size in sizes] for name in found[0]["parts_s"]}
+        for name, values in expected.items():
+            (cells,) = [line[1:] for line in lines if line[0] == name and len(line) == 1 + len(sizes)]
+            for cell, (interval, factor) in zip(cells, values, strict=True):
+                low, high = (float(end.replace(",", "")) for end in cell.split(" to "))
+                assert low == pytest.approx(factor * interval["low"], rel=0.006, abs=0.01), name
+                assert high == pytest.approx(factor * interval["high"], rel=0.006, abs=0.01), name
+                assert f">{cell}<" in html
+
+
+def test_a_part_that_is_only_possible_has_its_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    # 3.9 TB on each node, more than its memory holds: the drives are likely to be fast enough, not certainly
+    assert main(["predict", "deepcam", "--machine", "selene", "--nodes", "2", "--batch", "128"]) == 0
+    shown = capsys.readouterr().out
+    assert "input" not in shown.partition("Parts, in seconds:\n")[2].splitlines()[0]
+    (cell,) = [row[1] for row in rows(shown, "80 % intervals; those of parts do not add up:") if row[0] == "input, s"]
+    assert cell.startswith("0 to ")
+    assert float(cell.removeprefix("0 to ")) > 10
 
 
 def test_a_run_on_the_machine_calibrates(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +153,25 @@ def test_a_pool_is_shared_for_the_least_energy_where_runs_of_all_read_it(
         shown, "Shares of 64 nodes, all trainings at once (energy needs a --calibrate run of each that read it):"
     )
     assert [row[0] for row in table[::2]] == ["time", "node-hours"]
+
+
+def test_several_trainings_of_one_application_share_a_pool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rest = ["--machine", "selene", "--nodes", "16,32,64", "--pool", "128"]
+    for number, apps in enumerate((["3xcosmoflow", "deepcam"], ["cosmoflow", "2xcosmoflow", "deepcam"])):
+        out = tmp_path / f"{number}.json"
+        assert main(["predict", *apps, *rest, "--out", str(out)]) == 0
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.splitlines())) <= 100
+        found = json.loads(out.read_text())
+        assert [one["application"] for one in found["predictions"]] == ["cosmoflow", "deepcam"]
+        time, hours = found["advice"]
+        for advice in (time, hours):
+            assert [one["application"] for one in advice["shares"]] == ["cosmoflow"] * 3 + ["deepcam"]
+            assert sum(one["nodes"] for one in advice["shares"]) <= 128
+        # node-hours fall with fewer nodes: all four trainings at the smallest size
+        assert [one["nodes"] for one in hours["shares"]] == [16] * 4
+        table = rows(shown, "Shares of 128 nodes, all trainings at once (energy needs")
+        assert ["node-hours", "3 x cosmoflow", "16"] in [row[:3] for row in table]
 
 
 def test_own_runs_are_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +243,9 @@ def test_a_run_is_no_substitute_for_the_number_of_accelerators(
     assert said.endswith("with a source to a file of your own (mine.yaml)\n")
     mine.write_text("title: mine\nnodes: 128\naccelerators: 0\n" + source % ", accelerators")
     assert main([*PERLMUTTER, "--machine", str(mine)]) == 2
-    assert "".join(capsys.readouterr()).endswith("(mine.yaml), or give a run on it with --calibrate\n")
+    assert "".join(capsys.readouterr()).endswith(
+        "(mine.yaml), or give a run on it with --calibrate, or its --characterization\n"
+    )
 
 
 def test_applications_are_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -195,7 +253,12 @@ def test_applications_are_checked(capsys: pytest.CaptureFixture[str], tmp_path: 
     for apps, message in (
         (["cosmoflo"], "no published round has 'cosmoflo'"),
         (["cosmoflow", "deepcam"], "share a pool; give its nodes with --pool N"),
-        (["cosmoflow", "cosmoflow", "--pool", "8"], "stands there twice"),
+        (["cosmoflow", "cosmoflow"], "several trainings (cosmoflow, cosmoflow) share a pool; give its nodes with"),
+        (["2xcosmoflow"], "several trainings (2xcosmoflow) share a pool"),
+        (["0xcosmoflow", "--pool", "8"], "0xcosmoflow: trainings of cosmoflow must be from 1 to 1,000"),
+        (["999xcosmoflow", "2xcosmoflow", "--pool", "8"], "2xcosmoflow: trainings of cosmoflow must be from 1 to 1,0"),
+        (["3xcosmoflow", "--pool", "8"], "--pool 8 nodes are too few for 3 trainings; the smallest sizes need 12"),
+        (["2xcosmoflo", "--pool", "8"], "no published round has 'cosmoflo'"),
     ):
         assert main(["predict", *apps, *rest]) == 2
         assert message in "".join(capsys.readouterr())

@@ -61,6 +61,29 @@ def test_a_pattern_names_pages_and_waiting_jobs_as_well(
     assert main(["report", str(tmp_path / "waiting")]) == 2
 
 
+@pytest.mark.usefixtures("_no_science", "undrawn")
+def test_a_run_whose_folder_cannot_be_written_is_compared_all_the_same(
+    build_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (build_run(name, epochs=3) for name in ("a", "b"))
+    (first / "report.html" / "something").mkdir(parents=True)  # nothing can take its place
+    out = tmp_path / "all.html"
+    assert main(["report", str(first), str(second), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-2:] == [f"report: {second / 'report.html'}", f"report: {out}"]
+    cannot = f"{first / 'report.html'} cannot be written (Is a directory)"
+    assert said.err == f"{cannot}, so this run has no page of its own\n"
+    assert main(["report", str(first)]) == 2
+    assert capsys.readouterr().err == f"hpcbench: error: {cannot}; give --out FILE\n"
+
+    monkeypatch.setattr("hpcbench.results.report.run_figures", lambda run: [plots.throughput(run)])
+    (second / "figures" / "throughput.png" / "something").mkdir(parents=True)
+    assert main(["report", str(second), "--png"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"hpcbench: error: {second / 'figures' / 'throughput.png'} cannot be written (")
+    assert said.err.endswith("; leave out --png, or give --out FILE in a folder to write\n")
+
+
 def test_folder_that_is_no_run_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     error = capsys.readouterr().err

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.mlperf.read_log import QUALITIES
+from hpcbench.mlperf.reached_target import QUALITIES
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.not_verified import NOT_VERIFIED
 from tests.hpcbench.mlperf.packages import make_folder, make_rounds

@@ -67,7 +67,8 @@ def test_the_help_of_a_command_has_its_own_options_and_examples_that_parse(
 
 def test_the_help_of_resume_says_how_many_runs_it_makes_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     said = {name: " ".join(explain(capsys, "study", name).split()) for name in ("resume", "strong")}
-    assert "(default: 1; of a convergence study as many as accelerators, else half the cores)" in said["resume"]
+    every = "one for each accelerator, else for every two cores, or as many as its parallel.threads"
+    assert f"(default: 1; of a convergence study {every})" in said["resume"]
     assert "runs here (default: 1), or jobs" in said["strong"]
 
 

@@ -97,7 +97,7 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(
     table = [line.split() for line in shown.partition("\n-----")[2].splitlines()[1:3]]
     assert [(int(row[0]), int(row[5])) for row in table] == list(zip((1, 2), batches, strict=True))
     jobs = "4 jobs for 6 instances" if mode == "throughput" else "4 jobs"
-    assert f"{jobs}, at most {hours} node-hours (0.5 h each)" in shown
+    assert f"{jobs}, at most {hours} node-hours an attempt (0.5 h each)" in shown
     assert not (tmp_path / "new").exists()
     assert not cluster.notes()
 

@@ -61,6 +61,10 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "list as a group": ("train: [1]\n", "'train' is a group of keys"),
     "not a number": ("optim: {lr: .nan}", "optim.lr (nan) must be a finite number; choose from 0 to 10000"),
     "unknown key": ("train: {sed: 1}", "unknown key 'train.sed'; did you mean 'train.seed'?"),
+    "key of a command": (
+        "train.seed: 1",
+        "'train.seed' is the name for a command; write it in a file as train: {seed: ...",
+    ),
     "unknown key like none": ("train: {qqqq: 1}", "unknown key 'train.qqqq'; none of the"),
     "unknown group": ("zzzz: {qqqq: {a: 1}}", "unknown key 'zzzz.qqqq.a'; none of the"),
     "extends": ("extends: [a, [b]]\n", "'extends' is for presets; leave it out and give --preset [a, [b]]"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.application import Application, find_application
-from hpcbench.config.resolve import as_tree, config_class, known_keys, resolve
+from hpcbench.config.resolve import as_tree, config_class, known_keys, preset_named, resolve
 from staging.errors import InputError
 
 COSMOFLOW = find_application("cosmoflow")
@@ -67,10 +67,10 @@ def test_another_optimizer_unsets_the_options_of_the_one_before_but_not_its_own(
         ({"data.sample_size": "100"}, ["data.sample_size (100) must be a multiple of 32", "model.conv_layers"]),
         ({"simulate.universe_size": "192"}, ["simulate.universe_size (192)", "multiple of data.sample_size (128)"]),
         ({"data.channels": "3"}, ["simulate.redshifts has 4", "data.channels is 3"]),
-        ({"data.input_mean": "[1, 2]", "data.input_std": "[1, 2]"}, ["have 2 and 2 entries but data.channels is 4"]),
+        ({"data.input_mean": "[1, 2]", "data.input_std": "[1, 2]"}, ["have 2 and 2 values but data.channels is 4"]),
         (
             {"data.input_std": "[1, 2, 3, 4]"},
-            ["data.input_mean and data.input_std have 0 and 4 entries", "per channel"],
+            ["data.input_mean and data.input_std have 0 and 4 values", "per channel"],
         ),
         ({"data.input_std": "[1, 0, 1, 1]"}, ["data.input_std[1] (0.0) must be above 0"]),
         ({"model.base_channels": "1024"}, ["model.base_channels (1024) makes 16384 channels in the last of 5 blocks"]),
@@ -160,6 +160,25 @@ def test_bad_files_are_named(tmp_path: Path, text: str, word: str) -> None:
     with pytest.raises(InputError, match=word) as caught:
         resolve(COSMOFLOW, None, [path])
     assert str(path) in str(caught.value)
+
+
+def test_a_preset_that_a_file_names_gives_its_values_and_not_only_its_name(tmp_path: Path) -> None:
+    """A run would else be called by a preset whose values it does not have."""
+    file, other = tmp_path / "mine.yaml", tmp_path / "other.yaml"
+    file.write_text("preset: laptop\ntrain: {max_epochs: 3}\n")
+    other.write_text("preset: node\n")
+    assert preset_named([file], None) == preset_named([file], "laptop") == "laptop"
+    assert preset_named([], None) == "smoke"
+    mine = resolve(COSMOFLOW, "laptop", [file])
+    assert mine == resolve(COSMOFLOW, "laptop", None, {"train.max_epochs": 3})
+    cases = [("smoke", [file], "mine.yaml names preset 'laptop', and 'smoke' is"),
+             ("laptop", [file, other], "other.yaml names preset 'node', and 'laptop' is")]  # fmt: skip
+    for preset, files, said in cases:
+        with pytest.raises(InputError, match=f"{said} asked for besides; leave out one of them"):
+            resolve(COSMOFLOW, preset, files)
+    other.write_text("preset: [laptop]\n")
+    with pytest.raises(InputError, match=r"other.yaml: preset must be a name, not \[laptop\]"):
+        resolve(COSMOFLOW, "laptop", [other])
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

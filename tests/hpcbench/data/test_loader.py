@@ -1,6 +1,7 @@
 """Loading: batches in the asked order, with the samples' memory layout, inline or by worker processes."""
 
 import os
+import signal
 import time
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hpcbench.data.loader import BatchLoader, stack
+from staging.errors import Aborted
 
 
 class Numbered(Dataset[tuple[Tensor, Tensor]]):
@@ -69,6 +71,22 @@ def test_worker_processes_end_at_once() -> None:
         del loader
         assert time.monotonic() - started < 2
         assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+class Killed(Numbered):
+    """Ends the process that reads sample 2, as the system does that lacks memory."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if index == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+def test_a_reader_that_is_killed_is_reported_in_words() -> None:
+    loader = BatchLoader(Killed(), 1, pin=False)
+    with pytest.raises(Aborted, match=r"was killed \(out of memory\?\); lower data.workers or data.prefetch"):
+        list(loader.load([np.array([index]) for index in range(4)]))
+    loader.close()
 
 
 def test_a_closed_loader_may_load_again() -> None:

@@ -55,7 +55,7 @@ def test_gpus_that_do_not_count_are_no_source(tmp_path: Path, monkeypatch: pytes
     old = nvml([1])
     del old.nvmlDeviceGetTotalEnergyConsumption
     monkeypatch.setitem(sys.modules, "pynvml", old)
-    assert "NVML: none of 1 GPUs has an energy counter" in absence(find_energy_counters(tmp_path))
+    assert "NVML: none of 1 GPU has an energy counter" in absence(find_energy_counters(tmp_path))
 
 
 def test_a_machine_without_the_driver_has_no_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

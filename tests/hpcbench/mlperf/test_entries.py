@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.mlperf.entries import Entry, distinct_seeds, entries_of, score
+from hpcbench.mlperf.entries import entries_of, score
 from hpcbench.mlperf.entries_table import row_of
+from hpcbench.mlperf.entry import Entry, distinct_seeds
 from hpcbench.mlperf.published import published_runs
 from hpcbench.mlperf.run_record import RunRecord
 

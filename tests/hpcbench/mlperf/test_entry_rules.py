@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.mlperf.entries import Entry, entries_of
+from hpcbench.mlperf.entries import entries_of
+from hpcbench.mlperf.entry import Entry
 from hpcbench.mlperf.find_logs import find_runs
 from hpcbench.mlperf.package_check import check_organization
 from hpcbench.mlperf.read_runs import read_runs
@@ -153,3 +154,14 @@ def test_made_up_submissions_pass_the_package_checker(tmp_path: Path) -> None:
         folder = make(tmp_path / str(weak), weak)
         assert check_organization(folder.parents[3], "1.0.0").passed
     assert json.loads((folder.parents[3] / "systems" / "box.json").read_text())["division"] == "closed"
+
+
+@pytest.mark.parametrize(("start", "path"), [("weak", "deepcam"), ("weak/deepcam", "."), (".", "../box/weak")])
+def test_a_path_that_begins_within_a_tree_gives_the_same_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str, path: str
+) -> None:
+    whole = entry_of(make(tmp_path, weak=True))
+    monkeypatch.chdir(tmp_path / "v1.0" / "ORG" / "results" / "box" / start)
+    (entry,) = [each for each in entries_of(read_runs(find_runs([Path(path)]))) if each.first.mode == "throughput"]
+    assert (entry.score_min, entry.faults, entry.official) == (whole.score_min, whole.faults, whole.official)
+    assert entry.score_min is not None

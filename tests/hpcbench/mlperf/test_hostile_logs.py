@@ -69,7 +69,7 @@ def test_a_product_of_counts_out_of_range_is_unknown(tmp_path: Path) -> None:
     scale = {"number_of_nodes", "accelerators_per_node"}
     found = read_altered(tmp_path, lambda line: line | {"value": 8 * 10**15} if line["key"] in scale else line)
     assert (found.nodes, found.accelerators) == (8 * 10**15, None)
-    assert f"{8 * 10**15} nodes x {8 * 10**15} accelerators are out of range, so unknown" in found.notes
+    assert f"{8 * 10**15:,} nodes x {8 * 10**15:,} accelerators are out of range, so unknown" in found.notes
 
 
 @pytest.mark.parametrize("line", [DEEP, f':::MLLOG {{"key": "x", "value": 1, "metadata": {{}}, "time_ms": {HUGE}}}\n'])

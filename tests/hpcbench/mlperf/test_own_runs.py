@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from hpcbench.analysis.run_seconds import seconds_of
 from hpcbench.cli.main import main
 from hpcbench.mlperf.find_logs import find_runs
+from hpcbench.mlperf.own_runs import use_summary
 from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.run_folder import RunFolder
@@ -109,6 +111,16 @@ def test_a_run_without_a_target_whose_ranks_are_simulated(runs: dict[str, RunRec
     assert "2 ranks were simulated by each: times are not theirs" in found.notes
 
 
+def test_one_simulated_node_is_one_node(runs: dict[str, RunRecord]) -> None:
+    summary = RunFolder.open(runs["simulated"].path).read_summary()
+    summary.simulated_ranks, summary.simulated_nodes = 1, 1
+    record = replace(runs["simulated"], notes=[])
+    use_summary(record, summary)
+    assert record.notes[:2] == [
+        "1 rank was simulated by each: times are not theirs", "its 1 node was simulated on one machine",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("spoil", ["no column", "words", "a cut row"])
 def test_a_damaged_table_of_a_resumed_run_spoils_no_other_run(
     runs: dict[str, RunRecord], tmp_path: Path, spoil: str
@@ -144,3 +156,6 @@ def test_a_run_that_has_not_ended(runs: dict[str, RunRecord], tmp_path: Path) ->
     (found,) = read_runs(find_runs([folder]))
     assert (found.status, found.reason, found.epochs) == (None, "the log ends before run_stop", None)
     assert found.global_batch_size == 4
+    (folder / "mllog.txt").write_text("\n".join(log))
+    (found,) = read_runs(find_runs([folder]))
+    assert (found.converged, found.notes) == (True, ["there is no summary.json yet; all columns are from the log"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -12,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.mlperf import official_folders
+from hpcbench.mlperf import official_folders, read_log
 from hpcbench.mlperf import read_runs as reading
 from hpcbench.mlperf.find_logs import LogLocation, find_runs
-from hpcbench.mlperf.log_cache import LogCache, cache_file, version_of_readers
+from hpcbench.mlperf.log_cache import READERS, LogCache, cache_file, version_of_readers
 from hpcbench.mlperf.official_log import OfficialLog, read_official_log
 from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
+from staging.errors import InputError
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 
@@ -202,3 +205,31 @@ def test_a_user_without_a_home_reads_without_a_cache(monkeypatch: pytest.MonkeyP
 def test_the_version_is_that_of_the_code_that_reads() -> None:
     assert version_of_readers() == version_of_readers()
     assert len(version_of_readers()) == 64
+
+
+def test_the_version_is_that_of_every_module_that_decides_what_a_record_says() -> None:
+    """What ``read_log`` imports, but where logs are, which is no part of a record's value."""
+    tree = ast.parse(Path(read_log.__file__).read_text())
+    names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    of_records = {name for name in names if name and name.startswith(("hpcbench.mlperf", "hpcbench.measure"))}
+    assert of_records - {"hpcbench.mlperf.find_logs"} <= set(READERS)
+    assert "hpcbench.measure.log_rules" in READERS, "the targets of reached_target"
+
+
+def test_a_folder_that_cannot_be_listed_is_named_and_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def refuse(path: str | Path) -> object:
+        if Path(path).name == "locked":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    for name in ("open", "locked"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result_0.txt").touch()
+    assert len(find_runs([tmp_path])) == 2
+    monkeypatch.setattr(os, "scandir", refuse)  # root may look everywhere
+    with pytest.raises(InputError, match=r"locked cannot be read \(Permission denied\); make it readable"):
+        find_runs([tmp_path])

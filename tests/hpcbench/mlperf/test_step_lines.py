@@ -26,7 +26,8 @@ def test_the_key_decides_however_the_line_is_spaced(key: str, separators: tuple[
 @pytest.mark.parametrize(
     "line",
     ['{"value": 1}', '{"key": 3}', '{"key": "train_loss', '{"key": "train_loss\\u0041"}', '{"key": "a\\"train_loss"}',
-     "", '{"key": "a", "metadata": {"key": "train_loss"}}', '{"key":"a", "metadata": {"key": "train_loss"}}'],
+     "", '{"metadata": {"key": "train_loss"}, "key": "run_start", "value": {}}',
+     '{"key": "a", "metadata": {"key": "train_loss"}}', '{"key":"a", "metadata": {"key": "train_loss"}}'],
 )  # fmt: skip
 def test_a_line_whose_key_is_unclear_or_another_is_of_the_run(line: str) -> None:
     assert is_of_the_run(MARK + line)

@@ -161,7 +161,7 @@ def test_the_presets_named_after_recipes_are_these_and_mlperf_is_one_of_them() -
 
 def test_presets_are_listed_by_size_and_then_by_batch() -> None:
     usual = {
-        "cosmoflow": ["smoke", "laptop", "study", "node", "mlperf"],
+        "cosmoflow": ["smoke", "laptop", "study", "workstation", "node", "mlperf"],
         "deepcam": ["smoke", "laptop", "study", "node", "mlperf"],
     }
     batches = {"cosmoflow": [32, 64, 128, 512, 1024], "deepcam": [128, "128-v1.0", 256, 512, 1024, 2048]}

@@ -6,13 +6,16 @@ import os
 import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from hpcbench.parallel import group as groups
+from hpcbench.parallel import rendezvous
 from hpcbench.parallel.group import connect
-from hpcbench.parallel.rendezvous import interface_towards, meet, slurm_addresses, slurm_port
+from hpcbench.parallel.rendezvous import interface_towards, local_ports, meet, slurm_addresses, slurm_ports
 from hpcbench.parallel.spawn import reserve_port
 from staging.errors import InputError
 from staging.ranks.launch import Launch
@@ -114,20 +117,66 @@ def test_the_first_node_of_a_slurm_step_must_resolve() -> None:
     assert slurm_addresses(environ) == ["127.0.0.1"]
 
 
+def step_of(job: int, **more: str) -> dict[str, str]:
+    """The environment of a Slurm step on this machine."""
+    return {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost", **more}
+
+
 def test_steps_of_a_job_get_ports_of_their_own_below_the_ephemeral_range() -> None:
-    ports = {slurm_port({"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}) for job in (7, 8) for step in range(50)}
-    assert len(ports) == 100
-    assert all(1024 < port < 32768 for port in ports)
+    each = [slurm_ports({"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}) for job in (7, 8) for step in range(50)]
+    assert len({ports[0] for ports in each}) == 100
+    assert all(1024 < port < 20000 for ports in each for port in ports), "nor those of runs on one node"
+    assert {len(set(ports)) for ports in each} == {8}
 
 
 def test_loopback_is_reached_through_the_loopback_interface() -> None:
     assert interface_towards("127.0.0.1") in set(dict(socket.if_nameindex()).values())
 
 
+def meet_pair(environ: dict[str, str], nodes: int = 2) -> tuple[Any, Any]:
+    """The stores of both ranks of a run, which share what they hold."""
+    launches = [Launch(rank, 2, rank if nodes == 1 else 0, 2 if nodes == 1 else 1, 0, nodes) for rank in range(2)]
+    first, second = (meet(launch, environ, 5.0) for launch in launches)
+    first.set("word", "hello")
+    assert second.get("word") == b"hello"
+    return first, second
+
+
 def test_processes_of_one_launcher_derive_the_same_port() -> None:
     # No address, no MPI, one node: rank 0 serves where its siblings, children of the same parent, will look.
-    store = meet(Launch(0, 2, 0, 2), {}, 5.0)
-    other = meet(Launch(1, 2, 1, 2), {}, 5.0)
-    store.set("word", "hello")
-    assert other.get("word") == b"hello"
-    assert other.port == 20000 + os.getppid() % 10000  # type: ignore[attr-defined]
+    first, second = meet_pair({}, nodes=1)
+    assert first.port == second.port == local_ports()[0] == 20000 + os.getppid() % 9993
+
+
+def test_a_port_that_a_silent_service_has_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "ANSWER_S", 0.5)
+    environ = step_of(11)
+    with socket.create_server(("", slurm_ports(environ)[0])):
+        first, second = meet_pair(environ)
+    assert first.port == second.port == slurm_ports(environ)[1]
+
+
+def test_two_jobs_with_the_same_ports_do_not_meet() -> None:
+    """Nor does a job meet its own ranks from before it was requeued."""
+    environs = [step_of(12), step_of(12 + 9993), step_of(12, SLURM_RESTART_COUNT="1")]
+    pairs = [meet_pair(environ) for environ in environs]
+    assert len({tuple(slurm_ports(environ)) for environ in environs}) == 1
+    assert [second.port for _, second in pairs] == slurm_ports(environs[0])[:3]
+    pairs[0][0].set("word", "of the first job")
+    assert pairs[1][1].get("word") == b"hello"
+
+
+def test_a_rank_does_not_take_the_store_of_another_run_for_its_own() -> None:
+    other = meet(Launch(0, 2, 0, 1, 0, 2), step_of(13), 5.0)
+    alone = step_of(13 + 9993)
+    with pytest.raises(InputError, match=r"no answer from rank 0 at localhost, ports \d+ to \d+, within 1 s"):
+        meet(Launch(1, 2, 0, 1, 1, 2), alone, 1.0)
+    assert other.port == slurm_ports(alone)[0]  # type: ignore[attr-defined]
+
+
+def test_no_derived_port_is_free() -> None:
+    with ExitStack() as taken:
+        for port in slurm_ports(step_of(14)):
+            taken.enter_context(socket.create_server(("", port)))
+        with pytest.raises(InputError, match=r"ports \d+ to \d+, where .* are in use; set MASTER_ADDR and MASTER_PORT"):
+            meet(Launch(0, 2, 0, 1, 0, 2), step_of(14), 1.0)

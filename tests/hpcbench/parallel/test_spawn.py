@@ -76,6 +76,12 @@ def test_a_rank_that_cannot_be_started_ends_the_others(monkeypatch: pytest.Monke
     assert [process.poll() for process in started] == [-signal.SIGKILL] * 2
 
 
+@pytest.mark.parametrize(("end", "code"), [("os.kill(os.getpid(), 9)", 137), ("sys.exit(1)", 1)])
+def test_a_failure_counts_after_other_ranks_have_missed_their_target(end: str, code: int) -> None:
+    """As if rank 0 ran out of memory while it wrote the report, for which the others do not wait."""
+    assert run(f"if rank: sys.exit(3)\ntime.sleep(0.6); {end}")[0] == code
+
+
 def test_ranks_that_miss_their_target_may_finish() -> None:
     # Rank 0 writes its report for longer than the grace that failing ranks get.
     code, seconds = run("time.sleep(2 * (1 - rank)); sys.exit(3)")

@@ -293,7 +293,7 @@ def test_splits_that_the_model_refuses_are_left_out() -> None:
 
 def test_no_mesh_at_all() -> None:
     config = configured(DEEPCAM, "smoke", train__batchnorm_group_size=2)
-    with pytest.raises(InputError, match=r"1 rank form no mesh: train\.batchnorm_group_size"):
+    with pytest.raises(InputError, match=r"1 rank forms no mesh: train\.batchnorm_group_size"):
         plan_meshes(DEEPCAM, config, Machine(1, 1))
 
 

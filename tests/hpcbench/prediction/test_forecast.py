@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -189,6 +190,25 @@ def test_a_pool_is_shared_as_a_search_of_all_ways_says(fitted: Fitted, machines:
     assert fastest.time_s == min(max(a.time.central, b.time.central) for a, b in ways)
     assert cheapest.node_hours == pytest.approx(min(node_hours(a) + node_hours(b) for a, b in ways))
     assert cheapest.nodes <= fastest.nodes <= 80
+
+
+def test_trainings_of_one_application_may_have_different_sizes(fitted: Fitted, machines: dict[str, Machine]) -> None:
+    found = sizes(fitted, machines)
+    pool, watts = {"one": found, "two": found[:2]}, {"one": 9000.0, "two": 1000.0}
+    trainings = {"one": 3}
+    fits = [way for way in product(found, found, found, found[:2]) if sum(each.training.nodes for each in way) <= 60]
+    assert len({each.training.nodes for way in fits for each in way}) > 2
+    fastest = advise(pool, 60, "time", watts, trainings)
+    assert fastest.time_s == min(max(each.time.central for each in way) for way in fits)
+    assert [share.application for share in fastest.shares] == ["one", "one", "one", "two"]
+    cheapest = advise(pool, 60, "node-hours", watts, trainings)
+    assert cheapest.node_hours == pytest.approx(min(sum(map(node_hours, way)) for way in fits))
+    least = min(sum(energy_kwh(each, 9000) for each in way[:3]) + energy_kwh(way[3], 1000) for way in fits)
+    assert advise(pool, 60, "energy", watts, trainings).energy_kwh == pytest.approx(least)
+    # 20 alike on 4 sizes are 1,771 ways, not 4^20
+    assert advise({"one": found}, 20 * 8, "time", None, {"one": 20}).nodes == 160
+    with pytest.raises(InputError, match=r"--pool 31 nodes are too few for 4 trainings; the smallest sizes need 32"):
+        advise(pool, 31, "time", None, trainings)
 
 
 def test_a_pool_is_shared_for_the_least_energy(fitted: Fitted, machines: dict[str, Machine]) -> None:

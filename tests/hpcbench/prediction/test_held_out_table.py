@@ -90,9 +90,45 @@ def test_the_page_has_the_numbers_of_the_record(record: dict[str, Any]) -> None:
         row = rows[f"{what}, {known} as measured", "time to train", "model"]
         assert f"| {known} | {100 * row['median']:.1f} % ({100 * row['tail']:.1f} %) |" in text
     reference = rows[f"{what}, reference recipe", "epochs", "model"]
+    calibrated = {
+        factor: rows["same system, larger, one run first", factor, "model"] for factor in ("time to train", "staging")
+    }
+    words = [f"{round(row['inside'] * row['n'])} of {row['n']}" for row in calibrated.values()]
+    assert f"the interval held the time of {words[0]} larger sizes and the staging of {words[1]}" in " ".join(
+        text.split()
+    )
     worst = [rows["same system, larger", "step", name]["tail"] for name in ("model", "no change")]
     assert f"{100 * worst[0]:.1f} %, where no change is off by {100 * worst[1]:.1f} %" in text
     assert f"{100 * reference['median']:.1f} % ({100 * reference['tail']:.1f} %), where the goal was 5 %: met" in text
+
+
+def test_the_page_lists_every_pair_of_the_record(record: dict[str, Any]) -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("| larger size | from accelerators |")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    assert rows == [
+        f"| {pair['system']} | {pair['from']:,} | {100 * pair['model']:+.1f} % | {100 * pair['no_change']:+.1f} % |"
+        for pair in record["pairs"]
+    ]
+
+
+def test_the_page_has_the_sums_over_kernels_that_were_dropped(record: dict[str, Any]) -> None:
+    model, *sums = record["kernel_sums"]
+    rows = {row["factor"]: row for row in record["rows"]
+            if (row["what"], row["predictor"]) == ("one site left out", "model")}  # fmt: skip
+    assert (model["median"], model["tail"]) == pytest.approx((rows["step"]["median"], rows["step"]["tail"]), abs=1e-3)
+    assert all(each["median"] > model["median"] and each["tail"] > model["tail"] for each in sums)
+    text = PAGE.read_text(encoding="utf-8")
+    for each in record["kernel_sums"]:
+        assert f"| {each['form']} | {100 * each['median']:.1f} % ({100 * each['tail']:.1f} %) |" in text
+
+
+def test_every_generation_of_software_has_two_sites_as_the_page_says(entries: tuple[ModelEntry, ...]) -> None:
+    sites: dict[tuple[str, str], set[str]] = {}
+    for entry in entries:
+        if entry.tuned:
+            sites.setdefault((entry.application, entry.round), set()).add(entry.site)
+    assert {key: len(names) for key, names in sites.items() if len(names) < 3} == {("cosmoflow", "v2.0"): 2}
+    assert "give one calibration run of it (`--calibrate`)" in " ".join(PAGE.read_text(encoding="utf-8").split())
 
 
 def test_the_page_has_the_rows_of_the_machine_that_was_measured() -> None:

@@ -81,10 +81,15 @@ def test_the_measured_step_comes_back_and_kernels_scale_by_their_own_roof(tmp_pa
         ({"roofs": ()}, "has no measured roofs and steps"),
         ({"precision": "64-true"}, "is of precision 64-true; characterise in one of 32-true"),
         ({"accumulation": 2}, "accumulates 2 passes"),
+        (
+            {"configuration": {"parallel": {"spatial": "2"}}, "host": Host("here", "cpu", "", 1, 2, 1, None),
+             "steps": (StepTimes(2, 1, 4, 3, 0.1, 0.1, 0.1, (0.1, 0.1), (1.0, 1.0)),)},
+            "counts one of 2 ranks that share each sample",
+        ),
         ({"input": InputData("npy", None, None, None, None, 1.0)}, "does not tell the samples of the dataset"),
         ({"application": "other"}, "no published round has 'other'"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_tell_a_step_is_refused(changes: dict[str, object], message: str, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     write_characterisation(characterisation_with(kernel("copy", 0, 1e9, 1), **changes), path)

@@ -89,6 +89,11 @@ def test_the_example_without_its_site_is_off_by_what_the_page_says(
     assert f"a step that is {100 * longer:.0f} % longer than Perlmutter's" in PAGE
 
 
+def test_spreads_of_a_staging_after_a_run_are_those_of_the_page(fitted: Fitted) -> None:
+    grown, again = fitted.staging_growth.value, fitted.staging_repeat.value
+    assert f"(a spread of {grown:.2f} in the logarithm, and {again:.2f} at the same size)" in PAGE
+
+
 def test_the_reference_code_is_slower_by_what_the_page_says(entries: tuple[ModelEntry, ...]) -> None:
     (theta,) = [entry for entry in entries if (entry.site, entry.application) == ("theta-gpu", "deepcam")]
     tuned = [entry for entry in entries if entry.tuned and (entry.application, entry.local_batch) ==

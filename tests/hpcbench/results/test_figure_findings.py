@@ -83,17 +83,28 @@ def named(build_run: Any, **changes: dict[str, Any]) -> dict[str, Run]:
 
 def test_of_several_runs_the_fewest_epochs_are_named(build_run: Any) -> None:
     lost = {"status": "target_not_reached"}
-    runs = named(build_run, a={"epochs": 4}, b={"epochs": 6}, c=lost, d=lost, e={"epochs": 4}, f={"target": 0.2})
+    other, small = {"epochs": 6, "peak_lr": 0.1}, {"train_samples": 64}
+    runs = named(
+        build_run, a={"epochs": 4}, b=other, c=lost, d=lost, e={"epochs": 4}, f={"target": 0.2}, g=small,
+        h={"epochs": 6, "seed": 1},
+    )  # fmt: skip
     pairs = [
-        ("ab", "a needs the fewest epochs to the target, 4"),
-        ("abc", "a needs the fewest epochs to the target, 4; 2 of 3 runs reach it"),
-        ("aeb", "2 runs need the fewest epochs to the target, 4"),
+        ("ab", "Of these runs a needs the fewest epochs to the target, 4"),
+        ("abc", "Of these runs a needs the fewest epochs to the target, 4; 2 of 3 runs reach it"),
+        ("bc", "Of these runs b needs the fewest epochs to the target, 6; 1 of 2 runs reaches it"),
+        ("aeb", "Of these runs 2 need the fewest epochs to the target, 4"),
+        ("aeh", "Same settings, other seeds: 4 to 6 epochs to the target"),
+        ("ahc", "Same settings, other seeds: 4 to 6 epochs to the target; 2 of 3 runs reach it"),
+        ("ae", "Same settings and seed: 4 epochs to the target"),
+        ("ag", "Epochs to the target are not compared, since the runs differ in training samples (64 and 816)"),
         ("cd", "No run reaches the target of 0.3"),
+        ("a", "a reaches the target after 4 epochs"),
+        ("c", "No run reaches the target of 0.3"),
         ("abf", "3 of 3 runs reach their targets, which differ"),
     ]
     for names, said in pairs:
         assert compared_quality_finding({name: runs[name] for name in names}) == said
-    assert compared_quality_finding(named(build_run, g={"target": None})) == ""
+    assert compared_quality_finding(named(build_run, n={"target": None})) == ""
 
 
 def test_the_longest_phase_of_most_runs_is_named() -> None:
@@ -105,16 +116,28 @@ def test_the_longest_phase_of_most_runs_is_named() -> None:
     assert compared_phases_finding({"a": one, "b": other, "c": other}) == "Staging is the longest phase of 2 of 3 runs"
 
 
+def test_baselines_are_spoken_of_where_there_are_some(build_run: Any, undrawn: None) -> None:
+    """A model that is wrapped has none, and a run may leave them out."""
+    for name, changes, spoken in (("with", {}, True), ("without", {"baselines": {}}, False)):
+        (page,) = write_report([build_run(name, **changes)])
+        text = page.read_text(encoding="utf-8")
+        assert ("Dashed: what the baselines score." in text) is spoken
+        assert ("<h3>The last evaluation, beside the baselines</h3>" in text) is spoken
+        assert ("<h3>The last evaluation</h3>" in text) is not spoken
+
+
 def test_the_title_of_a_comparison_is_its_finding(build_run: Any, undrawn: None) -> None:
     """And its figures have theirs as headings; on the page of a run the headings are titles."""
-    runs = [build_run("a", time_to_solution_s=30.0), build_run("b", time_to_solution_s=60.0, epochs=12)]
+    runs = [build_run("a", time_to_solution_s=30.0), build_run("b", time_to_solution_s=60.0, epochs=12, peak_lr=0.1)]
     pages = write_report(runs)
     text = pages[-1].read_text(encoding="utf-8")
-    finding = "cosmoflow: a reaches the target 2.00 times as fast as b"
+    finding = "cosmoflow: a reaches the target 2.00 times as fast as b, in these runs"
     assert f"<title>{finding}</title>" in text
     assert f"<h1>{finding}</h1>" in text
-    assert "<h3>a needs the fewest epochs to the target, 9</h3>" in text
-    assert 'aria-label="Validation MAE: a needs the fewest epochs to the target, 9"' in text
+    assert '<p class="about"><b>One run each does not tell settings from seeds.</b></p>' in text
+    assert "<h3>Of these runs a needs the fewest epochs to the target, 9</h3>" in text
+    assert "how long that takes. One run each does not tell settings from seeds." in text
+    assert 'aria-label="Validation MAE: Of these runs a needs the fewest epochs to the target, 9"' in text
     alone = pages[0].read_text(encoding="utf-8")
     assert "<h3>Validation MAE</h3>" in alone
     assert 'aria-label="Validation MAE: The target of 0.3 is reached after 9 epochs"' in alone

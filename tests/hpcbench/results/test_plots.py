@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from hpcbench.results import compare, plots, style
 from hpcbench.results.records import Run, read_run
+from staging.errors import InputError
 
 
 @pytest.fixture
@@ -134,15 +135,23 @@ def test_comparison_draws_every_run(build_run: Any) -> None:
     assert sum(bar.get_width() for bar in phases.figure.axes[0].patches) == pytest.approx(2 * 46.9)
 
 
-def test_comparison_draws_the_median_over_ranks(build_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = {"alone": read_run(build_run("alone")), "three": read_run(build_run("three"))}
-    runs["three"].summary.world_size = 3
-    seconds = (1.0, 5.0, 900.0)
-    rows = [{"rank": rank, "node": "a", "run_compute_s": value} for rank, value in enumerate(seconds)]
+def test_a_bar_of_several_ranks_is_their_mean_wall_time(build_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank spends a minute of its 160 s in another phase, which a median over ranks would lose."""
+    runs = {"alone": read_run(build_run("alone")), "four": read_run(build_run("four"))}
+    runs["four"].summary.world_size = 4
+    others = ("input_wait", "communication", "evaluation", "checkpoint")
+    rows = [
+        {"rank": rank, "node": "a", "run_wall_s": 160.0, "run_compute_s": 100.0}
+        | {f"run_{name}_s": 60.0 if name == others[rank] else 0.0 for name in others}
+        for rank in range(4)
+    ]
     monkeypatch.setattr(Run, "rank_rows", lambda run: rows)
     _, phases = compare.figures(runs)
     widths = [bar.get_width() for bar in phases.figure.axes[0].patches if round(bar.get_y() + 0.33) == 1]
-    assert sum(widths) == 5.0
+    assert sum(widths) == pytest.approx(160)
+    assert sorted(width for width in widths if width) == pytest.approx([15, 15, 15, 15, 100])
+    assert phases.finding == f"Compute takes 62 % to {100 * 37.66 / 46.9:.0f} % of the time"
+    assert "each is the mean over them" in phases.caption
 
 
 def test_runs_are_named_by_what_tells_them_apart(build_run: Any, tmp_path: Path) -> None:
@@ -206,3 +215,9 @@ def test_epochs_have_ticks_where_something_was_evaluated(epochs: Any, ticks: lis
     plots.epoch_axis(axes, epochs, 8)
     low, high = axes.get_xlim()
     assert [tick for tick in axes.get_xticks() if max(low, epochs[0]) <= tick <= high] == pytest.approx(ticks)
+
+
+def test_a_plot_of_a_study_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("a file in its place", encoding="utf-8")
+    with pytest.raises(InputError, match=r"a\.png cannot be written \(Not a directory\); make its folder writable"):
+        style.save_in_study(empty_plot(), tmp_path / "folder" / "a.png")

@@ -189,6 +189,12 @@ def test_simulated_ranks_are_told_from_real_ones(build_run: Any, tmp_path: Path)
     assert [row[2] for row in both.rows if row[0] in ("simulated", "real")][:2] == ["2 simulating 64", "64"]
 
 
+def test_a_run_that_is_given_twice_counts_once(build_run: Any, tmp_path: Path) -> None:
+    run, other = build_run("one"), build_run("two")
+    assert len(write_report([run, run], tmp_path / "both.html")) == 1
+    assert len(write_report([run, other, run.parent / "two" / ".." / "one"], tmp_path / "both.html")) == 3
+
+
 def test_run_without_a_target(build_run: Any) -> None:
     page = report(build_run(target=None, epochs_to_target=None, metrics={"mae": 0.3512}))
     assert page.has("Trained for 9 epochs in 44.9 s")
@@ -232,7 +238,8 @@ def test_comparison_of_several_runs(build_run: Any, tmp_path: Path) -> None:
     pages = write_report(runs, tmp_path / "pages" / "all.html")
     assert pages == [run / "report.html" for run in runs] + [tmp_path / "pages" / "all.html"]
     page = Page(pages[-1])
-    assert page.has("cosmoflow: two (2 nodes, H100) reaches the target 2.67 times as fast as one")
+    said = "cosmoflow: two (2 nodes, H100) reaches the target 2.67 times as fast as one (cpu), in these runs"
+    assert page.has(f"{said}; 2 of 3 runs reach it")
     tables = [row for row in page.rows if row[0] == "two"]
     assert tables[0][7:] == ["10", "350", "30.0 s"]
     assert tables[1][1:] == ["H100", "2", "2", "8", "bf16-mixed", "9.00 kJ", "0.800 J"]

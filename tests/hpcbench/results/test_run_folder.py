@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hpcbench.config.bounds import LARGEST
 from hpcbench.phase_names import PHASES
 from hpcbench.results.checkpoint_files import write_marker
-from hpcbench.results.run_folder import RunFolder, default_path, write_atomic
+from hpcbench.results.run_folder import RunFolder, create_default, default_path, write_atomic
 from hpcbench.results.summary import Summary
 from staging.errors import DataError, InputError
 from tests.disk_model import Disk, Recorder
@@ -163,7 +163,8 @@ def test_tables_that_cannot_be_read_say_so(tmp_path):
         folder.read_epochs()
 
 
-def test_default_path_is_new_each_time(tmp_path):
+@pytest.mark.parametrize("taken", [Path.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_default_path_is_new_each_time(taken, tmp_path):
     first = default_path("cosmoflow", "laptop", tmp_path)
     match = re.fullmatch(r"cosmoflow-laptop-(\d{8}-\d{6})", first.name)
     assert match
@@ -171,11 +172,23 @@ def test_default_path_is_new_each_time(tmp_path):
     assert abs((stamp - datetime.now(UTC)).total_seconds()) < 60
     for count in range(60):  # the clock may move on to the next second meanwhile
         first = default_path("cosmoflow", "laptop", tmp_path)
-        first.mkdir()
+        taken(first)
         second = default_path("cosmoflow", "laptop", tmp_path)
         if second.name == f"{first.name}-2":
             break
         assert count < 59
+
+
+def test_runs_that_start_within_a_second_get_folders_of_their_own(tmp_path, monkeypatch):
+    """Both find the name free: a run makes its folder long after it began, since bad input leaves nothing behind."""
+    names = iter(["run", "run", "run-2"])
+    monkeypatch.setattr("hpcbench.results.run_folder.default_path", lambda *_: tmp_path / "runs" / next(names))
+    folders = [create_default("cosmoflow", "laptop", tmp_path) for _ in range(2)]
+    assert [folder.path.name for folder in folders] == ["run", "run-2"]
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("hpcbench.results.run_folder.default_path", lambda *_: tmp_path / "file" / "run")
+    with pytest.raises(InputError, match="cannot be made"):
+        create_default("cosmoflow", "laptop", tmp_path)
 
 
 def test_the_summary_has_the_keys_of_the_architecture():

@@ -27,6 +27,14 @@ def test_three_significant_digits(value: float, text: str) -> None:
     assert units.significant(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0731, "7.3 %"), (1.2, "120.0 %"), (0.0004, "< 0.1 %"), (0.0, "0.0 %"), (None, "-"), (math.nan, "-")],
+)
+def test_a_share_that_is_tiny_is_not_nothing(value: float | None, text: str) -> None:
+    assert units.small_percent(value) == text
+
+
 @given(st.floats(1e-4, 1e12))
 def test_rounding_is_within_half_a_unit_of_the_third_digit(value: float) -> None:
     assert float(units.significant(value).replace(",", "")) == pytest.approx(value, rel=5.1e-3)

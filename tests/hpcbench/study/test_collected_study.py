@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +95,18 @@ def test_what_is_no_run_is_not_collected(study: Study, tmp_path: Path) -> None:
     folder.runs.rmdir()
     assert collect(folder, copy.path) == 0
     assert copy.definition.exists()
+
+
+def test_a_full_disk_is_one_line(
+    made: tuple[Study, StudyFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    assert main(["study", "collect", str(made[1].path), "--out", str(tmp_path / "copy")]) == 2
+    said = f"hpcbench: error: --out {tmp_path / 'copy'} cannot be written (No space left on device); free some space"
+    assert said in capsys.readouterr().err
 
 
 def test_a_copy_needs_a_place(made: tuple[Study, StudyFolder], capsys: pytest.CaptureFixture[str]) -> None:

@@ -221,6 +221,21 @@ def test_what_is_detectable_among_several_comparisons_is_found_after_holm() -> N
     assert np.mean([10 * p_value(draw(random, alone, 4, 4)) <= 0.05 for _ in range(TRIALS)]) < 0.6
 
 
+def test_what_is_detectable_is_found_as_often_where_half_of_the_runs_miss_the_target() -> None:
+    """The runs that reach it are the fast ones, which alone scatter by half as much as all do."""
+    random = np.random.default_rng(3)
+
+    def study(ratio: float) -> Strata:
+        pairs = [[[run(3 * times * each, 3.0) for each in random.lognormal(0, 0.3, 4)] for times in (ratio, 1.0)]
+                 for _ in range(4)]  # fmt: skip
+        return [(first, second) for first, second in pairs]
+
+    found = [compare(study(1.0)) for _ in range(50)]
+    detectable = float(np.median([each.detectable for each in found if each is not None]))
+    power = np.mean([p_value(study(detectable)) <= 0.05 for _ in range(TRIALS)])
+    assert 0.68 <= power <= 0.92
+
+
 def test_a_series_that_never_reaches_the_target_gives_a_bound_of_the_ratio() -> None:
     """The middle of the factors that suit the runs is then the end of the training, which says nothing of the ratio."""
     missed = [EpochRun(8, 6.0, math.inf)] * 5

@@ -16,6 +16,7 @@ from hpcbench.study.epoch_comparison import Comparison
 from hpcbench.study.figure_findings import (
     compared_finding,
     epochs_finding,
+    factor_words,
     headline,
     layers_finding,
     missed_finding,
@@ -122,6 +123,14 @@ def test_a_series_wins_only_where_the_test_says_so() -> None:
     same = SeriesComparison("a", "b", (8,), None)
     assert compared_finding([same]) == ""
     assert compared_finding([same, *unseen]) == "No difference in epochs is found between lamb and lars"
+
+
+def test_series_with_the_same_factor_are_not_named_as_if_they_differed() -> None:
+    ends = {"sgd": (8, 128, 4.0), "adamw": (8, 128, 4.001)}
+    assert factor_words(ends, "the epochs") == "From batch 8 to 128, 4.00x the epochs"
+    assert factor_words({**ends, "lamb": (8, 128, 4.2)}, "the steps") == (
+        "From batch 8 to 128, 4.00x (sgd) to 4.20x (lamb) the steps"
+    )
 
 
 def test_shortest_times_are_at_their_ranks() -> None:

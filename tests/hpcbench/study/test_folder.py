@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,15 @@ def fail(
     with held(folder), begun(folder, {"mode": "any"}, report):
         act()
         raise error
+
+
+def test_a_full_disk_is_one_line(folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\); free some space there"):
+        fail(folder, lambda: None, RuntimeError("never reached"))
 
 
 def test_a_folder_that_is_removed_meanwhile_hides_no_error(folder: StudyFolder) -> None:
@@ -96,3 +107,19 @@ def test_of_a_linked_run_only_the_link_is_removed(folder: StudyFolder, tmp_path:
     folder.clear("one")
     assert not folder.run("one").is_symlink()
     assert (elsewhere / "mllog.txt").exists()
+
+
+def test_a_study_that_cannot_be_written_is_to_be_continued_in_a_copy(
+    folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path, *_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(InputError, match=r"cannot be written \(Permission denied\); give another --study-dir"):
+        fail(folder, lambda: None, RuntimeError("never reached"))
+    monkeypatch.undo()
+    folder.definition.touch()
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(InputError, match="make it writable, or continue in a copy"):
+        fail(folder, lambda: None, RuntimeError("never reached"))

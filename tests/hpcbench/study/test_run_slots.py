@@ -55,6 +55,9 @@ def test_cores_are_shared_among_runs(runs: int | None, processes: int, count: in
     assert (len(found), {slot.threads for slot in found}) == (count, {threads})
     assert all(not slot.environment for slot in found)
     assert [slot.threads for slot in local_slots(None, 1, Devices(), most=1)] == [12], "a study of one run"
+    assert len(local_slots(None, 1, Devices(), threads=1)) == 12
+    assert len(local_slots(None, 2, Devices(), threads=3)) == 2
+    assert len(local_slots(None, 1, Devices(), threads=16)) == 1
 
 
 @pytest.mark.usefixtures("twelve")
@@ -134,5 +137,5 @@ def test_each_run_of_a_study_sees_an_accelerator_of_its_own(
 def test_a_job_that_sees_fewer_accelerators_than_it_asked_for_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = execute.PackedRuns({"b4-sgd-x1-seed1": ("cosmoflow",)}, side_by_side=2, gpus=1)
     monkeypatch.setattr(execute, "find_devices", lambda: Devices("CUDA_VISIBLE_DEVICES", ("0",)))
-    with pytest.raises(InputError, match=r"the job sees 1 accelerators instead of 2 \(2 runs x 1\)"):
+    with pytest.raises(InputError, match=r"the job sees 1 accelerator instead of 2 \(2 runs x 1\)"):
         execute.slots_of(packed)

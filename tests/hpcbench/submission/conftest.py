@@ -62,7 +62,10 @@ def build(
 
 
 def timed(log: str, seed: int, minutes: float, start_min: float) -> str:
-    """The lines of a log, spread over ``minutes`` from run_start to run_stop, with a seed and names of the place."""
+    """The lines of a log, spread over ``minutes`` from run_start to run_stop, with a seed and names of the place.
+
+    Runs of several seeds start some milliseconds apart.
+    """
     lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in log.splitlines()]
     keys = [line["key"] for line in lines]
     start, stop = keys.index("run_start"), keys.index("run_stop")
@@ -73,7 +76,7 @@ def timed(log: str, seed: int, minutes: float, start_min: float) -> str:
     }
     for number, line in enumerate(lines):
         share = (number - start) / (stop - start)
-        line["time_ms"] = START_MS + int(60_000 * (start_min + (minutes * share if share > 0 else share)))
+        line["time_ms"] = START_MS + seed + int(60_000 * (start_min + (minutes * share if share > 0 else share)))
         line["value"] = values.get(line["key"], line["value"])
     return "".join(f":::MLLOG {json.dumps(line)}\n" for line in lines)
 

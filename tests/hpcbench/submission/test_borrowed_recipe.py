@@ -145,7 +145,7 @@ def test_batch_norm_over_other_samples_is_told(capsys: pytest.CaptureFixture[str
     assert main(["train", "deepcam", "--list", "--recipe-from", str(log)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"recipe of {log} (")
-    assert "note: batch norm sees 4096 samples here, 2 in the log" in printed
+    assert "note: batch norm sees 4,096 samples here, 2 in the log" in printed
     assert "--optim.lr 0.0055\n" in printed
 
 
@@ -214,7 +214,7 @@ def test_ranks_that_do_not_share_the_batch(write_log: WriteLog) -> None:
     recipe = read_recipe(write_log({**COSMOFLOW, "opt_base_learning_rate": 0.004}), "cosmoflow", {})
     assert batch_settings(recipe, 8, {}) == {"train.local_batch_size": "12", "train.accumulation": "1"}
     assert batch_settings(recipe, 8, {"train.local_batch_size": "4"}) == {"train.accumulation": "3"}
-    with pytest.raises(InputError, match="global batch of 96 does not divide over 7 ranks x 1 micro-batches"):
+    with pytest.raises(InputError, match="global batch of 96 does not divide over 7 ranks x 1 micro-batch"):
         batch_settings(recipe, 7, {})
 
 

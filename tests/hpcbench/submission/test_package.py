@@ -218,6 +218,21 @@ def test_one_miss_is_the_slowest_and_faster_epochs_are_normalised(
     assert f"{10 * factor:.3f}" in words
 
 
+def test_a_copy_of_a_run_with_another_seed_is_no_run(
+    tmp_path: Path, qualifying: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The official checkers accept it."""
+    copied = shutil.copytree(qualifying[0], tmp_path / "copied")
+    log = copied / "mllog.txt"
+    log.write_text(log.read_text().replace('"value": 100,', '"value": 999,'))
+    runs = [*qualifying[:9], copied]
+    assert main(["package", "LAB", *map(str, runs), "--system", "box", "--out", str(tmp_path)]) == 1
+    words = said(capsys)
+    assert "copies: 1 log with the start, the times and the evaluations of another: one run" in words
+    assert "Official checkers: no errors" in words
+    assert "Not submittable yet." in words
+
+
 def test_throughput_prunes_and_asks_for_time_to_train(
     tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
 ) -> None:

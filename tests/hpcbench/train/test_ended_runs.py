@@ -118,5 +118,11 @@ def test_a_run_that_did_not_reach_its_target_has_nothing_left_to_do(
     assert capsys.readouterr().out == said
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
     assert train(folder, "--resume", "--resume-or-start", "--train.max_epochs", "3") == 3
-    assert train(folder, "--resume", "--resume-or-start", "--train.target", "10") == 0
-    assert RunFolder.open(folder).read_summary().epochs_to_target == 1
+    files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert train(folder, "--resume", "--resume-or-start", "--train.target", "10") == 2
+    assert capsys.readouterr().err == (
+        f"hpcbench: error: the run in {folder} met train.target 10 after 1 epoch already, when it had another target, "
+        "and went on; give a target that it has not met, or start a new run with --run-dir\n"
+    )
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files

@@ -210,8 +210,8 @@ def test_a_resumed_run_has_the_rows_of_one_that_was_not_interrupted(
         assert numbers(tmp_path / "parts", key) == numbers(tmp_path / "whole", key)
 
 
-def test_a_run_resumed_with_a_target_that_it_has_met_ends_within_its_epoch(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_is_not_resumed_with_another_target_that_it_has_met(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     step = Trainer.finish_step
 
@@ -223,9 +223,10 @@ def test_a_run_resumed_with_a_target_that_it_has_met_ends_within_its_epoch(
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "finish_step", interrupted)
         assert train(tmp_path / "run", *NEVER, *FIFTHS) == 128 + signal.SIGTERM
-    assert train(tmp_path / "run", "--resume", "--train.target", "10") == 0
-    assert RunFolder.open(tmp_path / "run").read_summary().epochs_to_target == 0.2
-    assert numbers(tmp_path / "run", "epoch_start") == numbers(tmp_path / "run", "epoch_stop") == [1]
+    log = (tmp_path / "run" / "mllog.txt").read_bytes()
+    assert train(tmp_path / "run", "--resume", "--train.target", "10") == 2, "its clock went on after that evaluation"
+    assert "met train.target 10 after 0.2 epochs already, when it had another target" in capsys.readouterr().err
+    assert (tmp_path / "run" / "mllog.txt").read_bytes() == log
 
 
 REFUSED = {

@@ -166,6 +166,32 @@ def test_a_validation_set_that_shrank(
     )
 
 
+def test_a_run_is_not_resumed_with_data_that_were_simulated_otherwise(
+    train: Train, cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where a relative ``data.root`` names another folder."""
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    shutil.copytree(cosmos, copy)
+    common = ("--data.root", str(copy), "--train.target", "1e-9")
+    assert train(run, *common, "--train.max_epochs", "1") == 3
+    made = json.loads((copy / "simulated.json").read_text(encoding="utf-8"))
+    before = made["simulate"]["seed"]
+    made["simulate"]["seed"] = before + 1
+    (copy / "simulated.json").write_text(json.dumps(made), encoding="utf-8")
+    kept = (run / "mllog.txt").read_bytes()
+    capsys.readouterr()
+    assert refused(train, run, "--data.root", str(copy), "--train.max_epochs", "2")
+    assert message(capsys) == (
+        f"hpcbench: error: the checkpoint was made with data whose simulate.seed is {before}, this run's has "
+        f"{before + 1}; give --data.root of the dataset that it was made with"
+    )
+    assert (run / "mllog.txt").read_bytes() == kept
+    (copy / "simulated.json").unlink()
+    assert train(run, *common, "--train.max_epochs", "2", "--resume") == 3, "a copy may lack the record"
+    simulated = json.loads((run / "summary.json").read_text(encoding="utf-8"))["simulated_data"]
+    assert simulated == ""
+
+
 def test_a_checkpoint_of_an_earlier_version_does_not_say_how_many_validation_samples_there_were() -> None:
     found = {"training samples": 24}
     assert check_setup(found, {"training samples": 24, "validation samples": 10}, 1) is False

@@ -36,13 +36,16 @@ class Ranks(Group):
         assert value == self.threads[self.rank]
         return self.threads  # type: ignore[return-value]
 
+    def broadcast_object(self, value: T, source: int = 0) -> T:
+        return value
+
 
 def checkpoints_of(rank: int, threads: list[int], folder: Path) -> Checkpoints:
     group, model = Ranks(rank, threads), nn.Linear(2, 1)
     run: Any = SimpleNamespace(
         config=RunConfig(), application=SimpleNamespace(name="tones"), seed=1, launch=group.launch, group=group,
         precision=SimpleNamespace(name="32-true", state_dict=dict, load_state_dict=lambda state: None),
-        threads=threads[rank], global_batch_size=6, shard_nodes=None,
+        threads=threads[rank], global_batch_size=6, shard_nodes=None, is_first=rank == 0,
         folder=SimpleNamespace(checkpoints=folder, sync=lambda: None), console=SimpleNamespace(say=pytest.fail),
     )  # fmt: skip
     step: Any = SimpleNamespace(

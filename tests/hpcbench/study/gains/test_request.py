@@ -96,7 +96,7 @@ def test_a_dry_run_shows_the_options_and_what_cannot_be_done(
     assert main(words) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 100
-    assert "TF32, CUDA graph: no GPU" in text
+    assert "TF32; CUDA graph: no GPU" in text
     assert "fp16: left out by the command" in text
     assert "a reader process a rank: data.workers is 1 in all runs, as the command says" in text
     # The options that are left, twice: the baseline, and twelve less the two above, and DALI, which reads no gzip.

@@ -1,4 +1,4 @@
-"""What is said of options that helped but were not tried together."""
+"""What is said of options that helped but were not tried together, and where nothing can be compared."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from hpcbench.study.gains.options import Option
+from hpcbench.study.gains.plan import PLAIN_OPTION
 from hpcbench.study.gains.quality_comparison import QualityTest
-from hpcbench.study.gains.results import OptionResult, Results, chosen
-from hpcbench.study.gains.sentences import findings, listed, ratio_sentence
+from hpcbench.study.gains.results import OptionResult, Outcome, Results, chosen, compared
+from hpcbench.study.gains.sentences import findings, heading, listed, ratio_sentence, unavailable
 from hpcbench.study.gains.step_ratio import StepRatio
+from tests.hpcbench.study.gains.conftest import gains
 
 
 def faster(name: str, factor: str, label: str, ranks: int | None = None) -> OptionResult:
@@ -43,6 +45,25 @@ def test_options_that_helped_but_were_not_tried_together_are_named(
     if option is not None:
         found = replace(found, together=replace(BF16, option=option))
     assert [words for words in findings(found, "mae") if "combined" in words or "tried" in words] == [said]
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [
+        OptionResult(PLAIN_OPTION, (Outcome(1, 0.1),)),
+        OptionResult(PLAIN_OPTION, failed="exit code 1: no memory"),
+    ],
+)
+def test_where_nothing_can_be_compared_no_option_is_said_not_to_help(baseline: OptionResult) -> None:
+    """A single repeat, or a baseline that fails, tells nothing, however short the step of an option is."""
+    study = gains(only=["bf16"], repeats=1)
+    options = compared([OptionResult(study.options[0], (Outcome(1, 0.05),))], baseline, "lower")
+    found = Results(baseline, tuple(options))
+    assert heading(study, found) == "What optimisation brings to a step of cosmoflow"
+    assert findings(found, "mae") == [
+        "Too few runs are done to say: a ratio takes 2 repeats of an option and the baseline."
+    ]
+    assert (("plain baseline", baseline.failed) in unavailable(study, found)) == bool(baseline.failed)
 
 
 def test_labels_with_commas_are_apart_by_semicolons() -> None:

@@ -269,7 +269,7 @@ def test_report_status_and_copy(folder: StudyFolder, capsys: pytest.CaptureFixtu
     assert table.rstrip("\n") in said
     assert max(map(len, table.splitlines())) <= 100
     assert table.startswith("bf16, fused optimizer and 1 rank x 2 threads make a step of cosmoflow 2.")
-    assert "TF32, CUDA graph: no GPU" in table
+    assert "TF32; CUDA graph: no GPU" in table
     frame = pd.read_csv(folder.results)
     assert len(frame) == 6 * (len(ONLY) + 1) + 12
     bf16 = frame[frame["option"] == "bf16"].set_index("repeat")["step_s"]

@@ -131,12 +131,16 @@ def test_energy_by_accounting_is_kept(tmp_path: Path) -> None:
     assert list(pd.read_csv(copy.results)["joules"]) == [500, 1000]
 
 
-def test_runs_that_are_not_done_stay_behind_and_a_copy_is_brought_up_to_date(tmp_path: Path) -> None:
+def test_runs_that_are_not_done_stay_behind_and_a_copy_is_brought_up_to_date(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, copy = make(STUDY, tmp_path / "mine"), StudyFolder(tmp_path / "copy")
     summary = RunFolder(folder.run("n0004-r1-i001"))
     whole = summary.read_summary()
     summary.write_summary(Summary("cosmoflow", "t", "smoke", status="aborted", reason="no memory"))
     assert collect(STUDY, folder, copy.path) == 2
+    said = "left out: 1 failed run; a report of the copy counts them as left to run\n"
+    assert capsys.readouterr().out == said
     assert not copy.run("n0004-r1-i001").exists()
     summary.write_summary(whole)
     assert collect(STUDY, folder, copy.path) == 3

@@ -12,9 +12,11 @@ from hpcbench.cli.main import main
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.rates import Rate
+from hpcbench.study.runner import ExecutionOptions
 from hpcbench.study.scaling.definition import Scaling, grow
+from hpcbench.study.scaling.proposal import Extras
 from hpcbench.study.scaling.run_matrix import all_runs
-from hpcbench.study.scaling.study import merged
+from hpcbench.study.scaling.study import merged, run_study
 from staging.errors import DataError, InputError
 from tests.hpcbench.study.conftest import FakeLauncher, make
 from tests.hpcbench.study.scaling.test_read_results import write_planned
@@ -75,6 +77,17 @@ def test_a_report_remembers_the_convergence_study_until_it_is_told_to_forget_it(
     assert basis() == ALONE
     assert report() == 0
     assert basis() == ALONE
+
+
+def test_the_page_says_how_the_joined_trainings_differ_from_its_own(place: Path) -> None:
+    assert report("--convergence", "studies/batch") == 0
+    text = " ".join(Path("studies/strong/table.txt").read_text(encoding="utf-8").split())
+    assert (
+        "The epochs are of another training (training samples 4,096 there, 128 here; target 0.3 there, 0.46 here), "
+        "which may take more of them, or fewer."
+    ) in text
+    assert report("--convergence", "none") == 0
+    assert "another training" not in Path("studies/strong/table.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -141,6 +154,18 @@ def test_a_study_that_grows_keeps_it_and_is_no_other_study(place: Path) -> None:
         merged(STRONG, folder, "nowhere")
     with pytest.raises(InputError, match="is of cosmoflow, this study of deepcam"):
         merged(replace(STRONG, application="deepcam"), StudyFolder(Path("studies/new")), "studies/batch")
+
+
+def test_a_fit_that_is_lacking_is_told_before_the_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not refused: the convergence study may be under way, and have the fit when the runs have ended."""
+    for optimizer, lacks in (("adamw", False), ("lamb", True)):
+        study = replace(STRONG, settings={**STRONG.settings, "optim.name": optimizer})
+        extras = Extras(convergence="studies/batch")
+        assert run_study(study, Path("studies/new"), ExecutionOptions(), extras, dry_run=True) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        words = "The report will need what is lacking so far: the convergence study studies/batch has no fit of "
+        assert (f"{words}epochs(B) for optimizer lamb (it takes 3 batches" in said) == lacks
+        assert ("lacking so far" in said) == lacks
 
 
 def test_a_damaged_name_is_told() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -76,9 +78,10 @@ def test_every_file_with_a_time_says_that_it_is_not_verified(written: tuple[Path
 
 def test_the_first_lines_state_the_findings(written: tuple[Path, str]) -> None:
     # speed-up 100 / 32.5, efficiency a quarter of it; communication 10 of 32.5 ms, and of 100 ms
+    # interval: three repeats each that scatter by 1 %, so 2.776 * 1 % * sqrt(2 / 3) to both sides
     sentence = (
-        "From 1 to 4 nodes throughput grows 3.08 times (efficiency 77 %); communication takes 31 % of a step at 4 "
-        "nodes, 10 % at 1."
+        "From 1 to 4 nodes throughput grows 3.08 times (efficiency 77 %, 95 % interval 75 to 79 %); communication "
+        "takes 31 % of a step at 4 nodes, 10 % at 1."
     )
     assert findings(PLAIN)[0] == sentence
     assert " ".join(written[1].split()).startswith(
@@ -151,14 +154,35 @@ def test_findings_decide_by_the_numbers() -> None:
     assert tiles(flat)[3] == {"label": "Energy", "value": "-", "note": "not measured"}
 
 
+def test_a_part_whose_share_grows_is_named_if_the_repeats_show_it() -> None:
+    once = replace(PLAIN, rows=[replace(row, runs=row.runs[:1]) for row in ROWS])
+    assert findings(once)[0].endswith("; compute takes 69 % of a step at 4 nodes.")
+
+
+@pytest.mark.parametrize("repeats", [3, 5])
+def test_chance_seldom_names_a_part_whose_share_grows(repeats: int) -> None:
+    """Every part of a step scatters by 5 % about the same mean on both sizes."""
+    draw, named, studies = np.random.default_rng(repeats), 0, 400
+    mean = {"input_wait": 0.01, "compute": 0.06, "communication": 0.02, "optimizer": 0.01, "other": 0.005}
+    for _ in range(studies):
+        steps = [{part: seconds * math.exp(0.05 * draw.normal()) for part, seconds in mean.items()}
+                 for _ in range(2 * repeats)]  # fmt: skip
+        runs = [run(100.0, step_s=step) for step in steps]
+        rows = [PointResult(1, "", runs[:repeats]), PointResult(4, "", runs[repeats:])]
+        named += " at 1." in findings(replace(PLAIN, rows=rows, solutions={}))[0]
+    assert named / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
+
+
 @pytest.mark.parametrize(
     ("slow", "said"),
-    [(100.0, "On 2 nodes b is fastest, 1.20 times a, the slowest."),
-     (118.0, "On 2 nodes b is fastest, 1.02 times a, the slowest, no more apart than repeats, which differ by up to "
-      "3.3 %.")],
+    [((99.0, 100.0, 101.0), "On 2 nodes b is fastest, 1.20 times a, the slowest (p 0.0003)."),
+     ((116.0, 118.0, 120.0), "On 2 nodes b is fastest, 1.02 times a, the slowest; the repeats do not tell them apart "
+      "(p 0.29)."),
+     ((100.0,), "On 2 nodes b is fastest, 1.20 times a, the slowest; single repeats cannot tell whether this is "
+      "chance.")],
 )  # fmt: skip
-def test_variants_are_compared_with_the_scatter_of_repeats(slow: float, said: str) -> None:
-    rows = [point(2, slow, variant="a"), point(2, 118.0, 120.0, 122.0, variant="b")]
+def test_variants_are_compared_with_the_scatter_of_repeats(slow: tuple[float, ...], said: str) -> None:
+    rows = [point(2, *slow, variant="a"), point(2, 118.0, 120.0, 122.0, variant="b")]
     assert findings(replace(PLAIN, rows=rows, solutions={}, fits={}))[0] == said
 
 
@@ -166,7 +190,9 @@ def test_staging_and_trainings_are_found() -> None:
     rows = [replace(row, runs=[replace(run, staging_bytes_per_s=speed) for run in row.runs])
             for row, speed in zip(ROWS, (2e9, 3e9, 4e9), strict=True)]  # fmt: skip
     said = findings(replace(PLAIN, rows=rows))
-    assert "Staging brings 2.00 GB/s to 1 node and 4.00 GB/s to 4 (efficiency 50 %)." in said
+    assert "Staging brings 2.00 GB/s to 1 node and 4.00 GB/s to 4 (efficiency 50 %, 95 % interval 50 to 50 %)." in said
+    once = [replace(row, runs=row.runs[:1]) for row in rows]
+    assert "Staging brings 2.00 GB/s to 1 node and 4.00 GB/s to 4." in findings(replace(PLAIN, rows=once))
     assert (
         "A training to the target is fastest on 4 nodes: 21 min 40 s, 1.44 node-hours; cheapest on 1 node: 1 h 07 min, "
         "1.11 node-hours." in said
@@ -204,7 +230,10 @@ def test_busy_time_of_accelerators_is_on_the_page_with_the_sizes_that_lack_it(tm
 
 def test_extrapolated_batches_are_starred_and_explained() -> None:
     content = replace(PLAIN, solutions={"": [solved(1, 10.0, extrapolated=True)]})
-    assert "* The batch lies outside of those of the convergence study: its epochs are extrapolated." in notes(content)
+    assert (
+        "* The batch lies outside of those at which runs of the convergence study reached the target: its epochs are "
+        "extrapolated."
+    ) in notes(content)
     assert not any("extrapolated" in line for line in notes(PLAIN))
 
 

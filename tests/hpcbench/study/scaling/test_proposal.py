@@ -9,6 +9,7 @@ import pytest
 
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult
 from hpcbench.study.scaling.proposal import Campaign, Line, largest_recommended, proposal
+from hpcbench.study.scaling.proposal_forms import as_text
 from hpcbench.study.scaling.trainings import Size, Training
 from staging.errors import InputError
 
@@ -46,6 +47,23 @@ def test_a_line_is_what_the_runs_cost() -> None:
         }
     )  # fmt: skip
     assert (line.variant, line.nodes, line.ranks, line.instances, line.staged) == ("", 4, 16, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("rates", "recommended", "in_doubt"),
+    [((150.0, 152.0, 154.0), True, False), ((120.0, 144.0, 170.0), True, True), ((110.0, 136.0, 160.0), False, True),
+     ((100.0, 101.0, 102.0), False, False), ((120.0,), False, False)],
+)  # fmt: skip
+def test_sizes_near_the_efficiency_asked_for_are_in_doubt(
+    rates: tuple[float, ...], recommended: bool, in_doubt: bool
+) -> None:
+    """The threshold is 70 %, so 140 samples/s on two nodes where one makes 100."""
+    rows = [replace(row(1, 100.0), runs=[row(1, rate).runs[0] for rate in (99.0, 100.0, 101.0)]),
+            replace(row(2, 100.0), runs=[row(2, rate).runs[0] for rate in rates])]  # fmt: skip
+    line = cost(rows, 1, 1e6)[-1]
+    assert (line.recommended, line.in_doubt) == (recommended, in_doubt)
+    said = " ".join(as_text([line]).split())
+    assert ("scatter too much to say whether the efficiency is below 70 % on 2 (95 %: " in said) == in_doubt
 
 
 def test_contingency_is_added_to_hours_that_are_asked_for() -> None:
@@ -134,10 +152,32 @@ def test_sizes_below_the_efficiency_asked_for_are_not_recommended() -> None:
     assert largest_recommended(lines[2:]) is None
 
 
+def test_the_largest_recommended_size_comes_before_the_first_that_is_not() -> None:
+    lines = cost([row(1, 100.0), row(2, 130.0), row(4, 282.0)], 1, 1e6)
+    assert [each.recommended for each in lines] == [True, False, True]
+    assert largest_recommended(lines) == 1
+    said = " ".join(as_text(lines).split())
+    assert (
+        "The largest recommended size is 1 node. Sizes beyond the first that is not recommended do not count." in said
+    )
+    assert largest_recommended(lines[1:]) is None
+    assert "No size is recommended. Sizes beyond the first" in " ".join(as_text(lines[1:]).split())
+
+
+def test_single_repeats_cannot_tell_how_sure_the_efficiency_is() -> None:
+    several = [replace(row(nodes, 1.0), runs=[row(nodes, nodes * rate).runs[0] for rate in (99.0, 100.0, 101.0)])
+               for nodes in (1, 2)]  # fmt: skip
+    said = " ".join(as_text(cost([*several, row(4, 390.0)], 1, 1e6)).split())
+    assert "Single repeats cannot tell how sure the efficiency is on 4 nodes." in said
+    assert "Single repeats" not in as_text(cost(several, 1, 1e6))
+    said = " ".join(as_text(cost([row(1, 100.0), several[1], row(4, 390.0)], 1, 1e6)).split())
+    assert "how sure the efficiency is on 2, 4 nodes." in said
+
+
 def test_numbers_that_cost_nothing_are_refused() -> None:
     with pytest.raises(InputError, match=r"a proposal for 0 runs has no cost; give at least 1"):
         cost(ROWS, 0, 1e6)
-    with pytest.raises(InputError, match=r"a run of 0 samples on 1 nodes has no cost; it must have more than 0"):
+    with pytest.raises(InputError, match=r"a run of 0 samples on 1 node has no cost; it must have more than 0"):
         cost(ROWS, 1, 0.0)
 
 

@@ -221,13 +221,23 @@ def test_the_time_of_instances_is_from_the_first_start_to_the_last_stop(tmp_path
     stopped = read_repeat([tmp_path / "stopped"], timed=True)
     assert (stopped.time_s, stopped.models) == (None, 1), "the clock kept running while it was stopped"
     steps = read_repeat(paths, timed=False)
-    assert (steps.time_s, steps.models, steps.models_per_minute) == (None, 0, None), "a number of steps is no target"
+    assert (steps.time_s, steps.missed, steps.models_per_minute) == (None, 0, None), "a number of steps is no target"
     write_run(paths[2], clock_ms=clocks[2], hosts=("nid2",), status="target_not_reached", epochs_to_target=None,
               reason="target mae 0.3 not reached")  # fmt: skip
     found = read_repeat(paths, timed=True)
     assert (found.time_s, found.span_s) == pytest.approx((56.0, 57.5)), "one missed its target and is pruned"
-    assert (found.instances, found.models, found.samples) == (3, 2, 701), "its throughput counts"
+    assert (found.instances, found.models, found.missed, found.samples) == (3, 2, 1, 701), "its throughput counts"
+    alone = read_repeat(paths[2:], timed=True)
+    assert (alone.time_s, alone.models, alone.missed, alone.models_per_minute) == (None, 0, 1, 0.0)
     assert found.pruned == [Pruned("2", "missed", "target mae 0.3 not reached")]
+
+
+def test_the_start_of_a_resumed_run_is_that_of_an_attempt(tmp_path: Path) -> None:
+    """The phases of its summary are those of all attempts, and a training starts once."""
+    write_run(tmp_path / "whole")
+    write_run(tmp_path / "resumed", resumed=2, phases_s=dict.fromkeys(PHASES, 1.0) | {"init": 18.0})
+    starts = [read_repeat([tmp_path / name], timed=False).init_s for name in ("whole", "resumed")]
+    assert starts == [6.0, 6.0]
 
 
 def test_an_instance_of_another_day_is_pruned_and_a_repeat_of_such_is_no_result(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.fit import fit_epochs
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.joined_epochs import config_of, epochs_of
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult, by_variant
 from hpcbench.study.scaling.proposal import Campaign, Extras
-from hpcbench.study.scaling.report import config_of, epochs_of, machine, notes, report, too_few_models
+from hpcbench.study.scaling.report import machine, notes, report, too_few_models
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.time_to_solution import Solution
 from hpcbench.study.scaling.trainings import CONVERGENCE, MEASURED, Training, trainings
@@ -80,7 +81,7 @@ def test_settings_of_staging_need_no_folder_once_the_runs_are_made(key: str, tmp
     on_line = replace(STUDY, stages=True, settings={**split, f"staging.{name}": value})
     in_file = replace(STUDY, stages=True, settings=split, files=(str(tmp_path / "staging.yaml"),))
     for study in (on_line, in_file):
-        assert config_of(study, row(1, "a", 64)).measure.warmup_steps == 3
+        assert config_of(study, row(1, "a", 64).settings).measure.warmup_steps == 3
 
 
 def lengths(rows: list[PointResult], solutions: dict[str, list[Solution]], to_target: bool = False) -> list[Training]:
@@ -115,6 +116,14 @@ def test_a_variant_that_missed_its_target_does_not_take_the_trainings_of_another
     assert two.basis.endswith("an upper bound")
 
 
+@pytest.mark.parametrize("missed", [{"models": 1, "missed": 1}, {"models": 0, "missed": 1}])
+def test_trainings_of_which_some_missed_their_target_are_no_basis(missed: dict[str, int]) -> None:
+    reached = row(1, "a", 100, time_s=9.0, samples_per_model=300, models=1)
+    lost = replace(reached.runs[0], samples_per_model=300 if missed["models"] else None, **missed)
+    (found,) = lengths([replace(reached, runs=[*reached.runs, *reached.runs, lost])], {}, to_target=True)
+    assert (found.epochs, found.basis) == (4, "4 epochs, the most that the preset trains: an upper bound")
+
+
 def test_the_machine_counts_ranks_and_threads() -> None:
     run = Summary("cosmoflow", "t", "smoke", device="AMD EPYC", ranks_per_node=1, threads=1)
     assert machine(run) == "AMD EPYC, 1 rank a node of 1 compute thread, 32-true"
@@ -131,6 +140,16 @@ def test_a_resumed_run_has_the_samples_of_its_training_but_no_time() -> None:
     assert notes(replace(STUDY, steps=None), summaries) == [said + left_out]
     alone = left_out.replace("run is", "run that trained alone is")
     assert notes(replace(STUDY, steps=None, mode="throughput"), summaries) == [said + alone]
+
+
+def test_a_peak_of_another_type_than_that_of_the_runs_is_named() -> None:
+    """The probe multiplies float32 on a processor and bfloat16 on an accelerator (``node_probe``)."""
+    plain, mixed = (Summary("cosmoflow", "t", "smoke", precision=name, device_type="cuda")
+                    for name in ("32-true", "bf16-mixed"))  # fmt: skip
+    said = "The FLOP/s utilization compares runs with a peak in another type"
+    assert notes(STUDY, [plain, mixed, plain]) == [f"{said}: 32-true with bfloat16."]
+    assert notes(STUDY, [mixed, replace(plain, device_type="cpu"), replace(plain, device_type="")]) == []
+    assert notes(STUDY, [replace(mixed, device_type="cpu")]) == [f"{said}: bf16-mixed with float32."]
 
 
 def test_the_training_of_instances_is_that_of_a_model() -> None:
@@ -161,10 +180,12 @@ def test_fewer_models_than_the_rules_publish_are_said() -> None:
 def test_a_series_without_a_fit_has_no_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits = {"sgd": fit_epochs([EpochRun(batch, 0, 0.125) for batch in (8, 16, 32)])}  # all at the first evaluation
     joined = (SimpleNamespace(), SimpleNamespace(path="studies/early"))
-    monkeypatch.setattr("hpcbench.study.scaling.report.read_convergence", lambda study, folder: joined)
+    monkeypatch.setattr("hpcbench.study.scaling.joined_epochs.read_convergence", lambda study, folder: joined)
     monkeypatch.setattr("hpcbench.study.convergence.read_statuses", lambda study, place: {})
     monkeypatch.setattr("hpcbench.study.results.read_rows", lambda study, statuses: [])
     monkeypatch.setattr("hpcbench.study.page.fit_series", lambda rows: fits)
     why = "all runs met the target at the first evaluation"
     with pytest.raises(InputError, match=rf"studies/early has no fit of epochs.B. for optimizer sgd \({why}.*has none"):
         epochs_of(STUDY, tmp_path, "sgd")
+    with pytest.raises(InputError, match=r"optimizer adamw \(it takes 3 batches .*report without: --convergence none"):
+        epochs_of(STUDY, tmp_path, "adamw")

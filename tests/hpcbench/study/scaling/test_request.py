@@ -90,7 +90,7 @@ def test_an_axis_of_the_dataset_and_one_of_storage(data: dict[str, str]) -> None
 REFUSED: list[tuple[ScalingRequest, dict[str, str], str]] = [
     # the ladder
     (replace(HERE, nodes="1;2"), {}, "--nodes (1;2) must be numbers of at least 1 with commas between: 1,2,4,8"),
-    (replace(HERE, nodes="1,3"), {}, "--nodes 3: a global batch of 4 does not divide among 3 ranks x 1 micro-batches; "
+    (replace(HERE, nodes="1,3"), {}, "--nodes 3: a global batch of 4 does not divide among 3 ranks x 1 micro-batch; "
      "4 does on 1, 2 nodes, and 6 on all of --nodes: change --nodes or --global-batch-size"),
     (replace(HERE, global_batch_size=3), {}, "--nodes 2: a global batch of 3 does not divide among 2 ranks"),
     (replace(INSTANCES, nodes="2,3"), {}, "--nodes 3 is not a multiple of the 2 nodes of an instance"),

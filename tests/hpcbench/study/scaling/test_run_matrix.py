@@ -85,7 +85,7 @@ def test_a_size_that_does_not_divide_is_refused_with_those_that_do() -> None:
     with pytest.raises(InputError) as caught:
         checked(replace(STUDY, nodes=(1, 3, 4), ranks_per_node=2, global_batch_size=8))
     assert str(caught.value) == (
-        "--nodes 3: a global batch of 8 does not divide among 6 ranks x 1 micro-batches; 8 does on 1, 2, 4 nodes, and "
+        "--nodes 3: a global batch of 8 does not divide among 6 ranks x 1 micro-batch; 8 does on 1, 2, 4 nodes, and "
         "24 on all of --nodes: change --nodes or --global-batch-size"
     )
 

@@ -80,7 +80,7 @@ def test_the_life_of_a_study(cluster: Cluster, folder: StudyFolder) -> None:
     names = ["n0001-r1", "n0002-r1", "n0001-r2", "n0002-r2"]
     assert cluster.notes("submit") == names
     assert lines[1].startswith("n0002-r1: job ")
-    assert lines[1].endswith(", 2 nodes, at most 2 node-hours")
+    assert lines[1].endswith(", 2 nodes, at most 2 node-hours an attempt")
     for end in ("0 done, 0 running, 4 waiting, 0 failed, 0 left", "0 done, 4 running, 0 waiting, 0 failed, 0 left",
                 "3 done, 0 running, 0 waiting, 1 failed, 0 left"):  # fmt: skip
         told, code = status(STUDY, folder)
@@ -204,7 +204,7 @@ def test_instances_of_a_repeat_are_steps_of_one_job(cluster: Cluster, folder: St
     assert states(bring(MANY, cluster, folder, lines, at_once=1)) == {"done", "failed"}
     assert [line.partition(" ")[0] for line in cluster.notes()] == ["submit", "end"] * 3, "one job after the other"
     assert lines[0].startswith("jobs/0001: job ")
-    assert lines[0].endswith(", 2 runs, 2 nodes, at most 2 node-hours")
+    assert lines[0].endswith(", 2 runs, 2 nodes, at most 2 node-hours an attempt")
     script = (folder.jobs / "0002" / "job.sh").read_text()
     assert 'study execute "$run" || status=$?' in script
     assert "launch=(" not in script

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hpcbench.phase_names import STEP_PARTS
 from hpcbench.study.scaling import table
 from hpcbench.study.scaling.point_results import PointResult, RepeatResult
+from hpcbench.study.scaling.solution_table import solution_sheets
 from hpcbench.study.scaling.time_to_solution import Solution
 
 STEP = {"input_wait": 0.01, "compute": 0.1, "communication": 0.0, "waiting": 0.0, "optimizer": 0.02, "other": 0.0}
@@ -74,6 +75,20 @@ def test_instances_and_time_have_columns_where_there_are_any() -> None:
     assert (cells(sheet, "instances"), cells(sheet, "time")) == (["4"], ["95.0 s"])
     (other,) = table.result_sheets([point(4, 100.0)], "weak")
     assert not {"instances", "time"} & set(other.headers)
+
+
+@pytest.mark.parametrize(
+    ("times", "median"), [((90.0, 100.0, None), "1 min 40 s"), ((100.0, None, None), "-"), ((100.0, None), "-")]
+)
+def test_a_repeat_that_missed_its_target_counts_as_infinite_time(times: tuple[float | None, ...], median: str) -> None:
+    runs = [run(100.0, time_s=time_s, models=int(time_s is not None), missed=int(time_s is None)) for time_s in times]
+    row, misses = replace(point(2), runs=runs), times.count(None)
+    (sheet,) = table.result_sheets([row], "strong")
+    assert cells(sheet, "time") == [median]
+    said = f"2 nodes: {misses} of {len(times)} repeats missed their target."
+    assert said in table.results_table([row], "strong")
+    (sheet,) = table.result_sheets([replace(row, runs=[each for each in runs if each.missed])], "strong")
+    assert cells(sheet, "time") == ["-"], "the column is there though none reached it"
 
 
 def test_parts_of_a_step_are_medians_in_milliseconds_and_add_up() -> None:
@@ -187,10 +202,10 @@ def solved(nodes: int, time_s: float, **changed: Any) -> Solution:
 
 
 def test_trainings_to_the_target_show_the_hours_that_a_site_counts() -> None:
-    (sheet,) = table.solution_sheets({"": [solved(2, 3600.0, extrapolated=True)]})
+    (sheet,) = solution_sheets({"": [solved(2, 3600.0, extrapolated=True)]})
     assert list(sheet.lines[0]) == ["2", "64*", "10.0 (9.00 to 11.0)", "1 h 00 min", "2.00 (1.80 to 2.20)", "64.0"]
     assert sheet.headers[-1] == "core-hours"
-    (sheet,) = table.solution_sheets({"": [solved(2, 3600.0, gpu_hours=8.0)], "empty": []})
+    (sheet,) = solution_sheets({"": [solved(2, 3600.0, gpu_hours=8.0)], "empty": []})
     assert (sheet.headers[-1], sheet.lines[0][-1]) == ("GPU-hours", "8.00")
 
 

@@ -273,8 +273,7 @@ def test_two_ranks_that_share_samples(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = read_characterisation(tmp_path / "two.json")
     assert [steps.ranks for steps in found.steps] == [2]
-    assert (
-        found.notes[-1]
-        == "steps were timed on all ranks, not on fewer: spatial parallelism is on, or states are sharded"
-    )
+    # A processor without instructions for bfloat16 adds a note of its own.
+    ranks = "steps were timed on all ranks, not on fewer: spatial parallelism is on, or states are sharded"
+    assert ranks in found.notes
     assert {message.kind for message in found.messages} == {"gradients", "halo"}

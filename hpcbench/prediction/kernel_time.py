@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbench.characterisation.file import read_characterisation
-from hpcbench.characterisation.model import PRODUCTS, Characterisation, Kernel
+from hpcbench.characterisation.model import PRODUCTS, TENSOR_FLOAT, Characterisation, Kernel
+from hpcbench.characterisation.roofline import step_roof
 from hpcbench.prediction.message_time import MessageTime
 from hpcbench.prediction.step_time import StepCase
 from hpcbench.prediction.workload import Work, work_of
@@ -27,6 +28,8 @@ Floats = NDArray[np.float64]
 COMPUTED_IN = {"32-true": "float32", "bf16-mixed": "bfloat16", "16-mixed": "float16"}
 PEAKS = {"float32": "peak_32bit_tflop_s", "bfloat16": "peak_16bit_tflop_s", "float16": "peak_16bit_tflop_s"}
 """The field of a machine's file with the peak of each precision."""
+PEAK_TF32 = "peak_tf32_tflop_s"
+"""The field for steps in float32 whose convolutions a device rounds to TF32."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,9 @@ def kernels_of(path: Path) -> Characterised:
             "samples; characterise with parallel.spatial 1"
         )
     compute, memory = characterisation.roof("compute", precision), characterisation.roof("memory")
+    peak, rounded = PEAKS[precision], step_roof(characterisation)
+    if rounded is not None and rounded.name == TENSOR_FLOAT:
+        compute, peak = rounded, PEAK_TF32
     if compute is None or memory is None or not characterisation.steps:
         raise InputError(f"{where} has no measured roofs and steps (--counts-only); characterise without that option")
     launch = characterisation.roof("launch")
@@ -116,7 +122,7 @@ def kernels_of(path: Path) -> Characterised:
     ratios = tuple((scale * taken / bounds).tolist())
     return Characterised(
         Kernels(characterisation.kernels, characterisation.local_batch, ratios, launch_s),
-        counted_work(characterisation, where), PEAKS[precision], MessageTime.of(characterisation),
+        counted_work(characterisation, where), peak, MessageTime.of(characterisation),
     )  # fmt: skip
 
 

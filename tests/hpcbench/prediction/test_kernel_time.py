@@ -74,6 +74,22 @@ def test_the_measured_step_comes_back_and_kernels_scale_by_their_own_roof(tmp_pa
     assert kernels_of(path).peak == "peak_32bit_tflop_s"
 
 
+@pytest.mark.parametrize(("allowed", "field"), [(None, "peak_tf32_tflop_s"), (False, "peak_32bit_tflop_s")])
+def test_float32_that_a_gpu_rounds_is_held_against_tf32(allowed: bool | None, field: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    made = characterisation_with(
+        kernel("convolution", 4e10, 1e8, 1, alone=0.08), kernel("copy", 0, 2e9, 1, alone=0.02), step_s=0.11,
+        configuration={"train": {"tf32": allowed}},
+    )  # fmt: skip
+    roofs = (*made.roofs, Roof("compute", "tf32", 7 * PEAK, "FLOP/s", ""))
+    write_characterisation(replace(made, roofs=roofs), path)
+    assert kernels_of(path).peak == field
+    peak = 7 * PEAK if allowed is None else PEAK
+    assert device_s(path, 4, peak=peak) == pytest.approx(0.11)
+    # Convolutions are bound by their operations at either peak, so twice of it halves them.
+    assert device_s(path, 4, peak=2 * peak) == pytest.approx(0.11 - 0.044)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

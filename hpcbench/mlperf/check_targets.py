@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hpcbench.mlperf.find_logs import round_of
+from hpcbench.mlperf.find_logs import refuse_unreadable, round_of
 from hpcbench.mlperf.official_score import LOGS
 from hpcbench.mlperf.package_check import MODES, sub_folders
 from hpcbench.mlperf.rulesets import WITHOUT, round_around, ruleset_of_round
@@ -43,9 +44,12 @@ class Target:
 
 
 def targets_of(path: Path) -> list[Target]:
-    """List what there is to check at ``path``. Raises ``InputError`` if there is nothing."""
+    """List what there is to check at ``path``. Raises ``InputError`` if there is nothing, or a folder cannot be read."""
     if not path.exists():
         raise InputError(f"{path} does not exist; give a run folder, a log, or a folder of a round")
+    # Globbing passes over a folder that cannot be listed: its runs would go unchecked without a word.
+    for _ in os.walk(path, onerror=refuse_unreadable) if path.is_dir() else ():
+        pass
     targets = list(targets_below(path))
     if all(target.without_runs for target in targets):
         raise InputError(f"{path} holds no mllog.txt and no {LOGS}; give a run folder, a log, or a folder of a round")

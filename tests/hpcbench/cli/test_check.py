@@ -1,5 +1,6 @@
 """``hpcbench check`` on published logs and made-up submissions: its tables, its exit codes, its errors."""
 
+import os
 import random
 import re
 import shutil
@@ -46,6 +47,28 @@ def test_a_log_that_cannot_be_read_ends_with_2(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("staging.formats.regular.read_text", refused)
     assert main(["check", str(log)]) == 2
     assert f"{log}: cannot be read (Permission denied); check its permissions" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_listed_ends_with_2(tmp_path, capsys, monkeypatch):
+    """Its organization would be said to hold no log; for root every folder can be listed."""
+    benchmark = make_folder(tmp_path / "ORG", "deepcam", random.Random(1))
+    make_folder(tmp_path / "OTHER", "deepcam", random.Random(2))
+    assert main(["check", str(tmp_path)]) == 0
+    capsys.readouterr()
+    scandir, listdir = os.scandir, os.listdir
+
+    def refused(real):
+        def look(path="."):
+            if Path(path) == benchmark:
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path)
+
+        return look
+
+    monkeypatch.setattr(os, "scandir", refused(scandir))
+    monkeypatch.setattr(os, "listdir", refused(listdir))
+    assert main(["check", str(tmp_path)]) == 2
+    assert f"{benchmark} cannot be read (Permission denied); make it readable" in capsys.readouterr().err
 
 
 def test_one_log_that_fails_ends_with_1_and_says_why(capsys):

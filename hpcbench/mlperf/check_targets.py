@@ -44,7 +44,7 @@ class Target:
 
 
 def targets_of(path: Path) -> list[Target]:
-    """List what there is to check at ``path``. Raises ``InputError`` if there is nothing, or a folder cannot be read."""
+    """List what there is to check at ``path``. Raises ``InputError`` for nothing, or a folder that cannot be read."""
     if not path.exists():
         raise InputError(f"{path} does not exist; give a run folder, a log, or a folder of a round")
     # Globbing passes over a folder that cannot be listed: its runs would go unchecked without a word.

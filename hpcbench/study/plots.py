@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from hpcbench.results import style
@@ -25,6 +26,8 @@ Series = Mapping[str, list[Row]]
 """Rows by label, in the order of their batches."""
 DASHES = {"replicate": "-", "shard": "--", "shard+reshuffle": ":", "shard+contiguous": "-."}
 MARKERS = {"replicate": "o", "shard": "s", "shard+reshuffle": "^", "shard+contiguous": "v"}
+HALO = withStroke(linewidth=2, foreground="white")
+"""Keeps a text legible on lines."""
 
 
 def color(study: Study, row: Row) -> str:
@@ -106,9 +109,10 @@ def mark_missed(axes: Axes, study: Study, rows_by_label: Series, shifts: Mapping
                 axes.plot(row.point.batch * shifts[label], 1.0, "x", color=color(study, row), markersize=6,
                           transform=axes.get_xaxis_transform(), clip_on=False, zorder=5)  # fmt: skip
             elif row.epochs and not row.all_reached:
+                # Below and right of its marker: curves rise with the batch, and other series stand beside it.
                 axes.annotate(f"{len(row.epochs)} of {done}", (row.point.batch * shifts[label], fmean(row.epochs)),
-                              (0, -13 if row.point.source else 7), textcoords="offset points", fontsize=7.5,
-                              ha="center", color=color(study, row))  # fmt: skip
+                              (5, -13 if row.point.source else -9), textcoords="offset points", fontsize=7.5,
+                              color=color(study, row), path_effects=[HALO], zorder=6)  # fmt: skip
 
 
 def shifted(rows_by_label: Series) -> dict[str, float]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from hpcbench.results import style
@@ -26,8 +26,6 @@ Series = Mapping[str, list[Row]]
 """Rows by label, in the order of their batches."""
 DASHES = {"replicate": "-", "shard": "--", "shard+reshuffle": ":", "shard+contiguous": "-."}
 MARKERS = {"replicate": "o", "shard": "s", "shard+reshuffle": "^", "shard+contiguous": "v"}
-HALO = withStroke(linewidth=2, foreground="white")
-"""Keeps a text legible on lines."""
 
 
 def color(study: Study, row: Row) -> str:
@@ -99,20 +97,73 @@ def with_outcome(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def mark_missed(axes: Axes, study: Study, rows_by_label: Series, shifts: Mapping[str, float]) -> None:
-    """Mark each row without a run that reached the target with a cross at the top; write the share if only some did."""
+def mark_missed(
+    axes: Axes, study: Study, rows_by_label: Series, shifts: Mapping[str, float], value: str = "epochs"
+) -> None:
+    """Mark each row without a run that reached the target with a cross at the top; write the share if only some did.
+
+    The axes must have their limits: a share stands where no marker and no other share is.
+    """
+    missed, some = [], []
     for label, rows in rows_by_label.items():
         for row in rows:
-            done = row.count("reached", "missed", "diverged", "failed")
-            missed = row.choice.failed or (done and not row.epochs)
-            if missed:
-                axes.plot(row.point.batch * shifts[label], 1.0, "x", color=color(study, row), markersize=6,
-                          transform=axes.get_xaxis_transform(), clip_on=False, zorder=5)  # fmt: skip
+            x, done = row.point.batch * shifts[label], row.count("reached", "missed", "diverged", "failed")
+            if row.choice.failed or (done and not row.epochs):
+                missed.append(x)
+                axes.plot(x, 1.0, "x", color=color(study, row), markersize=6, transform=axes.get_xaxis_transform(),
+                          clip_on=False, zorder=5)  # fmt: skip
             elif row.epochs and not row.all_reached:
-                # Below and right of its marker: curves rise with the batch, and other series stand beside it.
-                axes.annotate(f"{len(row.epochs)} of {done}", (row.point.batch * shifts[label], fmean(row.epochs)),
-                              (5, -13 if row.point.source else -9), textcoords="offset points", fontsize=7.5,
-                              color=color(study, row), path_effects=[HALO], zorder=6)  # fmt: skip
+                some.append((row, x, done))
+    bottom, top = axes.get_ylim()
+    taken = [in_points(axes, x, top) for x in missed]
+    taken += on_line([in_points(axes, x, bottom) for x in axes.get_xlim()])
+    for label, rows in rows_by_label.items():
+        known = [(row.point.batch * shifts[label], row.values(value)) for row in rows if row.values(value)]
+        taken += [in_points(axes, x, y) for x, values in known for y in ends_of_bar(values)]
+        if not rows[0].point.source:
+            taken += on_line([in_points(axes, x, fmean(values)) for x, values in known])
+    for place, (row, done) in {(x, fmean(row.values(value))): (row, done) for row, x, done in reversed(some)}.items():
+        offset = free_place(in_points(axes, *place), taken)
+        axes.annotate(f"{len(row.epochs)} of {done}", place, offset, textcoords="offset points", fontsize=7.5,
+                      ha="center", va="center", color=color(study, row), zorder=6)  # fmt: skip
+
+
+def on_line(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points on the line through ``corners``, a sixteenth of each piece apart."""
+    parts = np.linspace(0, 1, 17)[1:-1]
+    return [
+        (x + part * (to_x - x), y + part * (to_y - y))
+        for (x, y), (to_x, to_y) in pairwise(corners)
+        for part in parts.tolist()
+    ]
+
+
+def ends_of_bar(values: Sequence[float]) -> list[float]:
+    """The mean of values, and one standard deviation below and above it; empty for no values."""
+    if not values:
+        return []
+    mean, deviation = fmean(values), stdev(values) if len(values) > 1 else 0.0
+    return [mean - deviation, mean, mean + deviation]
+
+
+def in_points(axes: Axes, x: float, y: float) -> tuple[float, float]:
+    """Where data stand in the figure, in points."""
+    right, up = axes.transData.transform((x, y)) * 72 / axes.figure.dpi
+    return float(right), float(up)
+
+
+def free_place(marker: tuple[float, float], taken: list[tuple[float, float]]) -> tuple[int, int]:
+    """The offset in points at which a short text beside ``marker`` covers least of what is there; it is then taken."""
+
+    def room(offset: tuple[int, int]) -> float:
+        """Of the nearest point, in halves of the text's width and height; 1 is enough."""
+        x, y = marker[0] + offset[0], marker[1] + offset[1]
+        return min([1.0, *(max(abs(x - other_x) / 18, abs(y - other_y) / 8) for other_x, other_y in taken)])
+
+    # Bars go up and down, so the sides come first; curves rise with the batch, which leaves these two corners.
+    chosen = max(((19, -7), (-19, 7), (19, 7), (-19, -7), (0, 10), (0, -10)), key=room)
+    taken.append((marker[0] + chosen[0], marker[1] + chosen[1]))
+    return chosen
 
 
 def shifted(rows_by_label: Series) -> dict[str, float]:
@@ -216,7 +267,7 @@ def samples_and_steps(study: Study, rows: Sequence[Row]) -> Figure | None:
         log_values(axes, name)
         if value == "samples":
             axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: thousands(number)))
-        mark_missed(axes, study, rows_by_label, shifts) if value == "steps" else None
+        mark_missed(axes, study, rows_by_label, shifts, value)
     handles, columns = legend(study, rows_by_label)
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     caption = (

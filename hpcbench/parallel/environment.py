@@ -46,6 +46,8 @@ def make_fabric(launch: Launch, config: RunConfig) -> tuple[Fabric, PrecisionPol
     if config.train.tf32 is not None:
         set_tf32(config.train.tf32)
     strategy = SingleDeviceStrategy(device=device, accelerator=TorchAccelerator())
+    # Else streams, events, kernels and generators without a device of their own are those of the node's first one.
+    strategy.setup_environment()  # Fabric would call it in ``launch``, which is for those who let it start ranks
     plugin = precision_plugin(resolve_precision(config.train.precision, device), device)
     fabric = Fabric(strategy=strategy, plugins=[LaunchEnvironment(launch), plugin])
     return fabric, PrecisionPolicy(fabric, plugin)

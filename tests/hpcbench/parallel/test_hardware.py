@@ -133,6 +133,15 @@ def test_the_local_rank_chooses_the_device(monkeypatch: pytest.MonkeyPatch) -> N
     assert choose_device(Launch(6, 8, 2, 4), "auto") == torch.device("xpu", 0)
 
 
+def test_each_rank_computes_on_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch does without naming a device (streams, events, Triton's kernels) belongs to the chosen one."""
+    pretend_accelerators(monkeypatch, 4)
+    chosen: list[int] = []
+    torch.accelerator.set_device_index = chosen.append  # type: ignore[method-assign]  # of the pretended module
+    fabric, _ = make_fabric(Launch(6, 8, 2, 4), RunConfig(train=TrainConfig(precision="32-true")))
+    assert (fabric.device, chosen) == (torch.device("xpu", 2), [2])
+
+
 def test_more_ranks_than_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_accelerators(monkeypatch, 2)
     with pytest.raises(InputError, match="4 ranks on a node with 2 accelerators; start at most 2 ranks per node"):

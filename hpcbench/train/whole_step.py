@@ -17,11 +17,13 @@ def captures_whole_step(config: RunConfig, processes: int, passes: int, *, obser
     """Whether ``train.cuda_graph`` captures the optimizer's step too: one pass per step, on one process.
 
     Otherwise only the forward and backward pass are captured, as they also are if something needs the gradients before
-    the optimizer does: a measurement (``observed``) or a gradient scaler.
+    the optimizer does: a measurement (``observed``) or a gradient scaler. The same holds for sgd without
+    ``optim.fused``, which reads the rate on the host; torch's loops of adam and adamw are capturable.
     """
-    train = config.train
+    train, optim = config.train, config.optim
     one = processes == 1 and passes == 1 and not config.parallel.shard_states
-    return train.cuda_graph and one and not observed and train.precision != "16-mixed"
+    on_device = optim.fused or optim.name != "sgd"
+    return train.cuda_graph and one and not observed and train.precision != "16-mixed" and on_device
 
 
 class Steps(Protocol):

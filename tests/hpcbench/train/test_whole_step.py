@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
-from hpcbench.config.schema import OptimConfig
+from hpcbench.config.schema import OptimConfig, RunConfig, TrainConfig
 from hpcbench.optim.clip import clip_divisor
 from hpcbench.optim.registry import create_optimizer, load_optimizer_state, parameter_kinds
 from hpcbench.results.run_folder import RunFolder
@@ -25,7 +25,7 @@ from hpcbench.train.cuda_graph import WARMUP_STEPS
 from hpcbench.train.measurement import Measurement, ObserverInputs
 from hpcbench.train.observers import StepInfo, StepObserver
 from hpcbench.train.training_step import TrainingStep
-from hpcbench.train.whole_step import WholeStep
+from hpcbench.train.whole_step import WholeStep, captures_whole_step
 from tests.hpcbench.train.graph_recorder import RecordingDevice
 
 CPU = torch.device("cpu")
@@ -161,6 +161,26 @@ def test_a_run_that_captures_its_step_trains_as_one_that_does_not(
     same_end(tmp_path / "whole", tmp_path / "eager")
     for name, told in (("eager", False), ("whole", True)):
         assert ("has the optimizer&#39;s part of it" in RunFolder(tmp_path / name).report.read_text()) is told
+
+
+@pytest.mark.slow
+def test_an_update_that_reads_the_rate_on_the_host_stays_out_of_the_graph(
+    train: Callable[..., int], tmp_path: Path, device: RecordingDevice
+) -> None:
+    """torch's loop of sgd does, which a capture refuses; the option "CUDA graph" of a gains study has it."""
+    words = (*WHOLE, "--optim.name", "sgd", "--optim.fused", "false", "--train.max_epochs", "1")
+    assert train(tmp_path / "eager", *words) == 0
+    assert train(tmp_path / "graph", *words, "--train.cuda_graph", "true") == 0
+    assert device.captures == 1
+    same_end(tmp_path / "graph", tmp_path / "eager")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "fused", "whole"), [("sgd", False, False), ("sgd", True, True), ("adamw", False, True)]
+)
+def test_a_graph_holds_the_update_if_it_reads_the_rate_on_the_device(optimizer: str, fused: bool, whole: bool) -> None:
+    config = RunConfig(train=TrainConfig(cuda_graph=True), optim=OptimConfig(name=optimizer, fused=fused))
+    assert captures_whole_step(config, 1, 1, observed=False) is whole
 
 
 @pytest.mark.slow

@@ -75,6 +75,7 @@ def connect_ranks(
         group.agree("the version of hpcbench", __version__)
         group.agree("the configuration", as_tree(config))
         agree_on_hardware(group, fabric.device, precision)
+        check_own_devices(group, fabric.device)
         with_parent = "HPCBENCH_SPAWNED" in os.environ
         watcher = AbortWatcher(group, program="hpcbench", with_parent=with_parent, until_exit=True)
     try:
@@ -94,6 +95,24 @@ def agree_on_hardware(group: Group, device: torch.device, precision: PrecisionPo
     """Raise ``InputError`` on all ranks if what ``auto`` means depends on the rank, since each asks its own node."""
     group.agree("the kind of device", device.type, "start all ranks on equal nodes, or set parallel.accelerator cpu")
     group.agree("train.precision auto", precision.name, "set train.precision, such as 32-true")
+
+
+def check_own_devices(group: Group, device: torch.device) -> None:
+    """Raise ``InputError`` on all ranks if two of a node have the same GPU, which NCCL and RCCL refuse; collective.
+
+    ``choose_device`` cannot tell a node's only GPU from one that a launcher shows to each rank.
+    """
+    if device.type != "cuda" or group.world_size == 1:
+        return
+    uuid = getattr(torch.get_device_module(device).get_device_properties(device), "uuid", None)
+    first: dict[tuple[int, str], int] = {}
+    for rank, place in enumerate(group.all_gather_object((group.launch.node_rank, str(uuid or "")))):
+        other = first.setdefault(place, rank)
+        if place[1] and other != rank:
+            raise InputError(
+                f"ranks {other} and {rank} are on one node and have the same GPU; start at most one rank per GPU, or "
+                "set parallel.accelerator cpu"
+            )
 
 
 def on_simulated_nodes(launch: Launch, nodes: int, simulated_ranks: int | None = None) -> Launch:

@@ -1,8 +1,10 @@
-"""Ranks on unequal nodes, where ``auto`` would mean something else on each, are refused before they train."""
+"""Ranks on unequal nodes, where ``auto`` means something else on each, or on one GPU are refused before they train."""
 
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -50,3 +52,24 @@ def test_nodes_on_which_auto_means_something_else_are_refused(
     with pytest.raises(InputError) as caught, connect_ranks(Launch(world_size=2), config):
         pytest.fail("the ranks train together")
     assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(("others", "shared"), [
+    ([(0, "b"), (1, "a")], None),  # another GPU of the node, and one that is called alike elsewhere
+    ([(1, "b"), (0, "a")], "ranks 0 and 2 are on one node and have the same GPU; start at most one rank per GPU"),
+])  # fmt: skip
+def test_ranks_that_would_share_a_gpu_are_refused(
+    others: list[tuple[int, str]], shared: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two ranks on a workstation with one GPU, of which NCCL said only that it is a duplicate."""
+
+    class OneOfThree(Group):
+        def all_gather_object(self, value: T) -> list[T]:
+            assert value == (0, "a")
+            return [value, *others]  # type: ignore[list-item]
+
+    module = SimpleNamespace(get_device_properties=lambda device: SimpleNamespace(uuid="a"))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    group = OneOfThree(Launch(world_size=3, local_size=3), torch.device("cuda", 0), None)
+    with nullcontext() if shared is None else pytest.raises(InputError, match=shared):
+        ranks.check_own_devices(group, group.device)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from hpcbench.application import Application
@@ -21,7 +22,7 @@ from hpcbench.optim.registry import builder_of, states_of
 from hpcbench.parallel.mesh_shape import MeshShape, check_axes, mesh_shape
 from hpcbench.parallel.simulated_ranks import data_ranks
 from hpcbench.planning.checkpoint_memory import checkpoint_bytes
-from hpcbench.planning.counting import PassCount, build, count_pass, on_processor, shapes
+from hpcbench.planning.counting import PassCount, build, count_pass, on_processor, run_dtype, shapes
 from hpcbench.planning.heap import LIBRARY_BYTES, peak_of_steps
 from hpcbench.planning.sharded_bytes import gathered_bytes, shard_bytes, sharded_traffic
 from staging.errors import InputError
@@ -226,7 +227,8 @@ def mesh_plan(
     global_batch = local * accumulation * shape.data
     whole, alone, sharded = counts[0].parameters, machine.ranks == 1, config.parallel.shard_states
     own_bytes = shard_bytes(model, shape.data) if sharded else whole
-    buckets = 0 if alone or sharded else whole
+    wire = wire_bytes(whole, config)
+    buckets = 0 if alone or sharded else whole if wire == whole else whole + wire
     together = gathered_bytes(model, shape.data) if sharded else 0
     passes = [count.traffic for count in counts]
     peak, optimizer = max(count.peak for count in counts), own_bytes * moments(config.optim)
@@ -249,12 +251,19 @@ def mesh_plan(
         halo_forward=accumulation * max(traffic.forward for traffic in passes),
         halo_backward=accumulation * max(traffic.backward for traffic in passes),
         sums=accumulation * max(traffic.sums for traffic in passes),
-        reduced=0 if alone else sharded_traffic(model, shape, accumulation) if sharded else whole,
+        reduced=0 if alone else sharded_traffic(model, shape, accumulation) if sharded else wire,
         checkpoint=checkpoint_bytes(model, moments(config.optim), shape.data if sharded else None)
         if config.train.checkpoint_every else 0,
         flop=per_sample * global_batch / machine.ranks,
         limit=machine.memory,
     )  # fmt: skip
+
+
+def wire_bytes(gradients: int, config: RunConfig) -> int:
+    """Bytes of whole gradients as they are sent; rounded ones are a copy of their own."""
+    dtype = run_dtype(config)
+    rounded = dtype if config.parallel.reduce_dtype == "gradient" else getattr(torch, config.parallel.reduce_dtype)
+    return gradients // dtype.itemsize * int(rounded.itemsize)
 
 
 def taken(model: nn.Module, config: RunConfig, count: PassCount, buckets: int, accumulation: int) -> int:

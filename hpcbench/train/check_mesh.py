@@ -10,6 +10,12 @@ from hpcbench.parallel.mesh import EmptyPeers, Mesh, empty_axes
 from hpcbench.parallel.mesh_shape import MeshShape, check_axes
 from staging.errors import InputError
 
+OF_FSDP = (
+    "set_requires_gradient_sync", "set_gradient_divide_factor", "set_custom_all_gather", "set_custom_reduce_scatter",
+    "set_all_reduce_hook", "set_force_sum_reduction_for_comms",
+)  # fmt: skip
+"""Methods of FSDP2 that sharding needs, of which the oldest torch that the rest works with has few."""
+
 
 def check_mesh(application: Application, config: RunConfig, shape: MeshShape, rank: int) -> None:
     """Raise ``InputError`` if samples cannot be split, or states sharded, as asked; tries it on shapes alone."""
@@ -36,6 +42,13 @@ def check_sharding(config: RunConfig, shape: MeshShape) -> None:
         raise InputError("train.compile (True) needs whole parameters; set it False, or parallel.shard_states false")
     if config.train.precision == "16-mixed":
         raise InputError("train.precision 16-mixed scales whole gradients; take bf16-mixed with parallel.shard_states")
+    from torch.distributed.fsdp import FSDPModule
+
+    if missing := [name for name in OF_FSDP if not hasattr(FSDPModule, name)]:
+        raise InputError(
+            f"parallel.shard_states needs a newer torch than {torch.__version__}, whose FSDP2 lacks {missing[0]}; "
+            "install one, or set it false"
+        )
 
 
 def check_split(application: Application, config: RunConfig, shape: MeshShape) -> None:

@@ -10,11 +10,16 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
+from hpcbench.config.schema import ParallelConfig, RunConfig
 from hpcbench.parallel.activation_checkpointing import checkpoint_activations
+from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.sharded import units
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.train.check_mesh import check_sharding
 from hpcbench.train.checkpoint_io import load_newest
+from staging.errors import InputError
 
 from .conftest import Train
 from .test_split_runs import finished, losses
@@ -85,6 +90,15 @@ def test_what_cannot_be_sharded_is_one_line(
     said = finished(start(tmp_path / "run", "--parallel.devices", "2", "--parallel.shard_states", "true", *settings), 2)
     assert words in said
     assert len(said.strip().splitlines()) == 1
+
+
+def test_a_torch_that_cannot_shard_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest that the package accepts has an FSDP2 without messages of one's own."""
+    config = RunConfig(parallel=ParallelConfig(shard_states=True))
+    check_sharding(config, MeshShape(2))
+    monkeypatch.delattr(FSDPModule, "set_custom_all_gather")
+    with pytest.raises(InputError, match=r"newer torch than .*, whose FSDP2 lacks set_custom_all_gather; install"):
+        check_sharding(config, MeshShape(2))
 
 
 def test_units_are_the_smallest_modules_that_are_large_enough() -> None:

@@ -96,14 +96,15 @@ class _Normalize(torch.autograd.Function):
         shape = (1, -1, *[1] * (x.dim() - 2))
         ones = torch.ones_like(mean) if weight is None else weight
         own_weight, own_bias = torch.zeros_like(ones), torch.zeros_like(ones)
+        scale = (variance + ctx.eps).rsqrt()
         if x.numel():
-            # The kernel for evaluation sums the gradients of weight and bias in one pass.
+            # The kernel for evaluation sums the gradients of weight and bias in one pass. On a CPU it reads the
+            # statistics; those of accelerators want the mean and the scale, and fail without them.
             _, own_weight, own_bias = torch.ops.aten.native_batch_norm_backward(
-                gradient, x, ones, mean, variance, None, None, False, ctx.eps, [False, True, True]
+                gradient, x, ones, mean, variance, mean, scale, False, ctx.eps, [False, True, True]
             )
         sums = ctx.peers.all_reduce(torch.stack([own_weight, own_bias]).to(mean.dtype))
         along_weight, along_bias = sums / count.clamp(min=1)
-        scale = (variance + ctx.eps).rsqrt()
         scaled = scale * ones
         inner = torch.nn.functional.batch_norm(
             x, mean, variance, -scaled * along_weight, -scaled * along_bias, training=False, eps=ctx.eps

@@ -107,3 +107,27 @@ def test_a_layer_under_two_names_is_replaced_under_both() -> None:
     assert isinstance(model[1], GroupBatchNorm)
     assert model[3] is model[1]
     assert model[1].weight is shared.weight
+
+
+class Alone(CountingPeers):
+    """A group of one."""
+
+    def stacked(self, local: Tensor) -> Tensor:
+        return local[None]
+
+
+def test_the_backward_kernel_gets_the_statistics_that_accelerators_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor computes them from others; CUDA's kernel fails with an internal assertion if they are missing."""
+    called: list[tuple[Any, ...]] = []
+    kernel = torch.ops.aten.native_batch_norm_backward
+
+    def note(*arguments: Any) -> Any:
+        called.append(arguments)
+        return kernel(*arguments)
+
+    monkeypatch.setattr(torch.ops.aten, "native_batch_norm_backward", note)
+    x = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    GroupBatchNorm(nn.BatchNorm1d(3).double(), Alone(0, 1, Traffic()))(x).square().sum().backward()
+    variance, mean = torch.var_mean(x.detach(), (0, 2), correction=0)
+    close(called[0][5], mean)
+    close(called[0][6], (variance + 1e-5).rsqrt())

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import prod
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
 
 from hpcbench.parallel.exposed import UNRECORDED, Recorder, recorded
 from hpcbench.parallel.group import Group
@@ -60,19 +60,27 @@ def make_mesh(
     """
     if shape.spatial_size == 1:
         return Mesh(shape, group.rank)
-    names = tuple(f"spatial{number}" for number in range(len(shape.spatial)))
-    made = init_device_mesh(group.device.type, (shape.data, *shape.spatial), mesh_dim_names=("data", *names))
+
+    def among(members: range, kind: str) -> Peers:
+        # Not by torch's device mesh, whose groups have torch's own time limit.
+        made = dist.new_group(list(members), timedelta(seconds=timeout_s), use_local_synchronization=True)
+        return recorded(open_peers(made, group, timeout_s), recorder, kind)
+
     axes: Axes = {
-        FIRST_DIM + number: recorded(open_peers(made.get_group(name), group, timeout_s), recorder, "halo")
-        for number, (name, size) in enumerate(zip(names, shape.spatial, strict=True))
+        FIRST_DIM + number: among(along(shape, group.rank, number), "halo")
+        for number, size in enumerate(shape.spatial)
         if size > 1
     }
     size = shape.spatial_size * batchnorm_processes
     first = group.rank - group.rank % size
-    members = list(range(first, first + size))
-    processes = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
-    statistics = recorded(open_peers(processes, group, timeout_s), recorder, "batch_norm")
-    return Mesh(shape, group.rank, axes, statistics)
+    return Mesh(shape, group.rank, axes, among(range(first, first + size), "batch_norm"))
+
+
+def along(shape: MeshShape, rank: int, number: int) -> range:
+    """The ranks along spatial axis ``number`` of which ``rank`` is one; the last axis varies fastest."""
+    step = prod(shape.spatial[number + 1 :])
+    first = rank - rank // step % shape.spatial[number] * step
+    return range(first, first + shape.spatial[number] * step, step)
 
 
 def empty_axes(shape: MeshShape, rank: int) -> Axes:

@@ -39,7 +39,11 @@ def open_peers(processes: Any, group: Group, timeout_s: float) -> Peers:
     These are processes of ``torch.distributed`` unless tensors are on the host and all ranks can connect.
     """
     plain = ProcessPeers(processes)
-    if group.device.type != "cpu" or plain.size == 1:
+    if plain.size == 1:
+        return plain
+    if group.device.type != "cpu":
+        # The first message of a group of NCCL must be one of all its ranks, and halos may be of some.
+        plain.all_reduce(torch.zeros(1, device=group.device))
         return plain
     connections = connect_all(plain)
     if connections is None:

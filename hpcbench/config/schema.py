@@ -174,7 +174,8 @@ class TrainConfig:
     eval_batch_size: int | None = field(default=None, metadata=within(1, 2**20))
     """Samples per rank in evaluation; unset uses ``local_batch_size``."""
     precision: Precision = "auto"
-    """auto is bf16-mixed on an accelerator or a processor with AMX or AVX512-BF16, else 32-true."""
+    """auto is bf16-mixed on an accelerator (of NVIDIA: from Ampere on) or a processor with AMX or AVX512-BF16, else
+    32-true."""
     tf32: bool | None = None
     """TF32 in float32 convolutions and matrix products of an NVIDIA GPU; unset: torch's default, only convolutions."""
     channels_last: bool = True

@@ -22,7 +22,11 @@ def resolve_precision(precision: Precision, device: torch.device) -> Precision:
     """The precision of a run: ``auto`` is bf16-mixed where the hardware multiplies bfloat16 fast, else 32-true."""
     if precision != "auto":
         return precision
-    return "bf16-mixed" if device.type != "cpu" or FAST_BFLOAT16 & processor_flags() else "32-true"
+    if device.type == "cuda":  # NVIDIA's have bfloat16 from Ampere on; those before, such as V100, emulate it
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = device.type != "cpu" or bool(FAST_BFLOAT16 & processor_flags())
+    return "bf16-mixed" if fast else "32-true"
 
 
 def set_tf32(allowed: bool) -> None:

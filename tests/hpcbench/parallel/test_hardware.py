@@ -102,6 +102,13 @@ def test_auto_precision_on_a_processor(
     assert resolve_precision("auto", torch.device("cpu")) == expected
 
 
+@pytest.mark.parametrize(("new", "expected"), [(False, "32-true"), (True, "bf16-mixed")])
+def test_auto_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch, new: bool, expected: str) -> None:
+    """A GPU of NVIDIA before Ampere, such as V100, only emulates bfloat16."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or new)
+    assert resolve_precision("auto", torch.device("cuda")) == expected
+
+
 def test_precision_elsewhere(tmp_path: Path) -> None:
     assert resolve_precision("auto", torch.device("meta")) == "bf16-mixed"
     assert resolve_precision("16-mixed", torch.device("cpu")) == "16-mixed"

@@ -7,8 +7,6 @@ once for all sizes of the tensors, so that this can be done before there is anyt
 
 from __future__ import annotations
 
-import shutil
-from os import environ
 from typing import Any
 
 import torch
@@ -17,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hpcbench.optim.bucket import Bucket
+from hpcbench.optim.launchers import builds_launchers
 from hpcbench.optim.tensors import norm_dtype
 
 BLOCK = 4096
@@ -32,9 +31,8 @@ TYPES = {
 
 
 def works(bucket: Bucket) -> bool:
-    """Whether Triton can build and run kernels for these tensors; it needs a C compiler for their launchers."""
-    compiler = environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-    return bucket.weights[0].device.type == "cuda" and bucket.weights[0].dtype in TYPES and compiler is not None
+    """Whether Triton can build and run kernels for these tensors."""
+    return bucket.weights[0].device.type == "cuda" and bucket.weights[0].dtype in TYPES and builds_launchers()
 
 
 def plan_of(bucket: Bucket) -> Plan:

@@ -47,6 +47,10 @@ PAUSES_S = (0, 5, 20, 60, 120)
 START_S = 30
 """Seconds by which a job's time may have begun before its script, whose own clock tells when the limit is reached."""
 
+IGNORE_LIMIT = "trap '' USR2  # sent at the time limit, ten minutes before LSF kills: the run may write its checkpoint"
+"""What the script starts inherits this. By default, the signal would end the script, and nobody would continue the run.
+"""
+
 ASK_HERE = f"""export {RECORD_VARIABLE}; {RECORD_VARIABLE}=$(timeout 10 scontrol show job -o "$job_id") || true"""
 """Asks Slurm on the node of the script, for a command in an image that does not have Slurm."""
 
@@ -92,6 +96,7 @@ def place(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
         "set -euo pipefail",
         "cancelled=",
         f"trap {when_terminated(job, site, scheduler)} TERM  # the run ends first, and then what it staged goes",
+        *([IGNORE_LIMIT] if site.scheduler == "lsf" else []),
         f"run={quoted(job.folder)}",
         f"job_id={scheduler.JOB_ID}",
         f"attempt={scheduler.ATTEMPT}",

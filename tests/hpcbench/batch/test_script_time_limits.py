@@ -71,3 +71,18 @@ def test_a_job_that_is_cancelled_while_its_scheduler_is_away_does_not_come_back(
     asked = [call for call in calls if call.startswith("hpcbench jobs --interrupted --")]
     ends = f"--hold {tmp_path}/notes.hold {tmp_path}/run"
     assert asked == [f"hpcbench jobs --interrupted {ends}", f"hpcbench jobs --interrupted --cancelled {ends}"]
+
+
+def test_the_signal_of_lsf_at_the_time_limit_neither_ends_the_run_nor_keeps_it_from_coming_back(
+    fakes: Path, tmp_path: Path
+) -> None:
+    """LSF sends SIGUSR2 at the limit (``bsub -W``), and kills ten minutes later."""
+    text = (fakes / "hpcbench").read_text()
+    limit = '[ "$1" != train ] || { kill -USR2 "$SCRIPT"; kill -USR2 $$; echo "hpcbench trained on" >> "$NOTES"; }\n'
+    (fakes / "hpcbench").write_text(text.replace('[ "$1" != train ] || exit', f'{limit}[ "$1" != train ] || exit'))
+    job = a_job(a_site("lsf"), tmp_path / "run", attempts=2)
+    code, calls = run_script(job, a_site("lsf"), fakes, TRAIN="138", INTERRUPTED="0")
+    assert code == 138
+    assert "hpcbench trained on" in calls
+    assert of(calls, "hpcbench stage --clean")
+    assert AGAIN["lsf"] in calls

@@ -87,6 +87,9 @@ STATES: dict[str, JobState] = {
 }  # fmt: skip
 CANCELLED, OVER_TIME = 271, -29
 """Exit codes of PBS: 256 + SIGTERM, and a job that was killed over its time limit (JOB_EXEC_KILL_WALLTIME)."""
+DELETED = "91"
+"""The substate of a job that ``qdel`` has ended (JOB_SUBSTATE_TERMINATED). Its exit code is that of its script, which
+handles SIGTERM, or 256 + SIGKILL if that took too long."""
 UNKNOWN_ID = re.compile(r"unknown job id:? *(\S*)", re.IGNORECASE)
 
 
@@ -140,6 +143,8 @@ def status(job: dict[str, Any]) -> JobStatus:
         return JobStatus(STATES[letter], str(job.get("comment", "")) if STATES[letter] == "waiting" else "", "qstat")
     if code is None:
         return JobStatus("cancelled", "before it ran", "qstat")
+    if int(code) and str(job.get("substate", "")) == DELETED:
+        return JobStatus("cancelled", f"exit code {code}", "qstat")
     ends: dict[int, JobState] = {0: "done", CANCELLED: "cancelled", OVER_TIME: "time limit"}
     return JobStatus(ends.get(int(code), "failed"), "" if code == 0 else f"exit code {code}", "qstat")
 

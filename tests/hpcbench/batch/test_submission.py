@@ -161,6 +161,10 @@ PBS = [
     ({"job_state": "R"}, ("running", "")), ({"job_state": "F", "Exit_status": 0}, ("done", "")),
     ({"job_state": "F", "Exit_status": 3}, ("failed", "exit code 3")),
     ({"job_state": "F", "Exit_status": 271}, ("cancelled", "exit code 271")),
+    ({"job_state": "F", "Exit_status": 143, "substate": 91}, ("cancelled", "exit code 143")),
+    ({"job_state": "F", "Exit_status": 265, "substate": "91"}, ("cancelled", "exit code 265")),
+    ({"job_state": "F", "Exit_status": 0, "substate": 91}, ("done", "")),
+    ({"job_state": "F", "Exit_status": 1, "substate": 93}, ("failed", "exit code 1")),
     ({"job_state": "F", "Exit_status": -29}, ("time limit", "exit code -29")),
     ({"job_state": "F"}, ("cancelled", "before it ran")),
 ]  # fmt: skip

@@ -260,7 +260,7 @@ def pbs(command: str, words: list[str]) -> None:
         letter = {"waiting": "Q", "running": "R"}
         print(json.dumps({"Jobs": {f"{job.number}.server": {
             "job_state": letter.get(job.read("state"), "F"), "Variable_List": json.loads(job.read("environ")),
-            **({"Exit_status": 271} if job.read("state") == "cancelled" else {}),
+            **({"Exit_status": 143, "substate": 91} if job.read("state") == "cancelled" else {}),
             **({"Exit_status": int(job.read("code"))} if job.read("state") == "ended" else {}),
             **({"resources_used": {"walltime": f"00:00:{job.read('elapsed')}"}} if job.read("elapsed") else {}),
         } for job in known}}))  # fmt: skip

@@ -84,8 +84,8 @@ def is_refusal(reply: Reply) -> bool:
 
 STATES: dict[str, JobState] = {
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"), "waiting"),
-    **dict.fromkeys(("SPECIAL_EXIT", "SUSPENDED"), "waiting"),
-    **dict.fromkeys(("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"), "running"),
+    **dict.fromkeys(("SPECIAL_EXIT", "SUSPENDED", "EXPEDITING", "POWER_UP_NODE"), "waiting"),
+    **dict.fromkeys(("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING", "UPDATE_DB"), "running"),
     **dict.fromkeys(("FAILED", "BOOT_FAIL", "NODE_FAIL", "OUT_OF_MEMORY", "REVOKED"), "failed"),
     **dict.fromkeys(("TIMEOUT", "DEADLINE"), "time limit"),
     "COMPLETED": "done", "CANCELLED": "cancelled", "PREEMPTED": "preempted",
@@ -130,6 +130,8 @@ def parse(reply: Reply, source: str) -> Known:
         if word in STATES:
             reason = "" if parts[2] in ("None", "0:0") else parts[2]
             known[parts[0]] = JobStatus(STATES[word], reason, source)
+        elif len(parts) > 2:  # a state of another version of Slurm, which has not forgotten the job
+            known[parts[0]] = JobStatus("unknown", f"{source} says {parts[1]}", source)
     return known
 
 

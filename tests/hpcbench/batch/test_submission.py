@@ -144,7 +144,8 @@ STATES: dict[str, dict[str, tuple[str, str]]] = {
         "COMPLETING|None": ("running", ""), "TIMEOUT|TimeLimit": ("time limit", "TimeLimit"),
         "CANCELLED by 1000|0:15": ("cancelled", "0:15"), "COMPLETED|0:0": ("done", ""),
         "NODE_FAIL|1:0": ("failed", "1:0"), "OUT_OF_MEMORY|0:125": ("failed", "0:125"),
-        "PREEMPTED|0:0": ("preempted", ""),
+        "PREEMPTED|0:0": ("preempted", ""), "EXPEDITING|None": ("waiting", ""),
+        "SOME_DAY|None": ("unknown", "squeue says SOME_DAY"),
     },
     "lsf": {
         "PEND|-|-": ("waiting", ""), "RUN|-|-": ("running", ""), "DONE|-|-": ("done", ""),

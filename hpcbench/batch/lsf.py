@@ -99,11 +99,14 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
 
 
 def status(parts: Sequence[str]) -> JobStatus | None:
-    """The status in one line; only the reason tells how an LSF job ended."""
+    """The status in one line, ``None`` for another line; only the reason tells how an LSF job ended."""
     if len(parts) > 1 and parts[1] in STATES:
         return JobStatus(STATES[parts[1]], "", "bjobs")
-    if len(parts) < 4 or parts[1] != "EXIT":
+    if len(parts) < 4 or not parts[0].isdigit():
         return None
+    if parts[1] != "EXIT":
+        lost = ", since LSF cannot reach its node" if parts[1] in ("UNKWN", "ZOMBI") else ""
+        return JobStatus("unknown", f"bjobs says {parts[1]}{lost}", "bjobs")
     code, reason = parts[2], parts[3]
     if "TERM_RUNLIMIT" in reason:
         return JobStatus("time limit", reason, "bjobs")

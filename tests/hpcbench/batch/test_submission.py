@@ -151,6 +151,7 @@ STATES: dict[str, dict[str, tuple[str, str]]] = {
         "PEND|-|-": ("waiting", ""), "RUN|-|-": ("running", ""), "DONE|-|-": ("done", ""),
         "EXIT|3|-": ("failed", "exit code 3"), "EXIT|140|TERM_RUNLIMIT: x": ("time limit", "TERM_RUNLIMIT: x"),
         "EXIT|130|TERM_OWNER: killed by owner": ("cancelled", "TERM_OWNER: killed by owner"),
+        "UNKWN|-|-": ("unknown", "bjobs says UNKWN, since LSF cannot reach its node"),
     },
     "flux": {
         "S|-|": ("waiting", ""), "R|-|": ("running", ""), "CD|0|": ("done", ""), "F|3|": ("failed", "exit code 3"),
@@ -180,6 +181,12 @@ ANSWERS = [
 def test_what_schedulers_say_of_a_job(name: str, printed: str, expected: tuple[str, str]) -> None:
     found = SCHEDULERS[name].query([JOB_IDS[name]], lambda command: Reply(0, printed))
     assert {key: (each.state, each.reason) for key, each in found.items()} == {JOB_IDS[name]: expected}
+
+
+def test_a_job_whose_node_lsf_cannot_reach_leaves_the_others_known() -> None:
+    lines = "17|UNKWN|-|-\n18|RUN|-|-\n"
+    found = SCHEDULERS["lsf"].query(["17", "18"], lambda command: Reply(0, lines))
+    assert {job_id: each.state for job_id, each in found.items()} == {"17": "unknown", "18": "running"}
 
 
 FORGOTTEN = {

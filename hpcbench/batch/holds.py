@@ -122,6 +122,16 @@ def end_time(folder: Path, hold: Hold) -> float | None:
         return None
 
 
+def last_exit_code(folder: Path) -> int | None:
+    """The exit code of the script of the newest attempt; ``None`` if none has begun, or it recorded no end."""
+    hold = newest_hold(folder)
+    try:
+        words = [] if hold is None else read_text(stem(folder, hold.number).with_suffix(".end")).split()
+    except FileNotFoundError:
+        return None
+    return int(words[1]) if len(words) == 2 and words[1].isdecimal() else None
+
+
 def announce_continuation(folder: Path, hold: Hold) -> None:
     """Record that the attempt hands over to another one, before that one is submitted."""
     write_atomic(stem(folder, hold.number).with_suffix(".next"), "")

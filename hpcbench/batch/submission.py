@@ -23,10 +23,11 @@ from typing import Any
 
 from hpcbench.batch.continuation import is_left_behind
 from hpcbench.batch.failure_reason import failure_reason, newest_log, read_job_log
-from hpcbench.batch.holds import continuation, newest_hold, write_continuation
+from hpcbench.batch.holds import continuation, last_exit_code, newest_hold, write_continuation
 from hpcbench.batch.job import Job
 from hpcbench.batch.job_record import RECORD, SCRIPT, JobHandle, is_unused, mark_of, newest_id, read_job
 from hpcbench.batch.local_session import session_status
+from hpcbench.batch.packed_runs import packed_runs
 from hpcbench.batch.scheduler import ENDED, JobStatus, Known, Reply, UnreachableError
 from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.script import job_script
@@ -276,12 +277,16 @@ def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:
 
 
 def by_folder(path: Path) -> JobStatus:
-    """The status according to the files that the run left."""
+    """The status according to the files that the run left; for a job of packed runs, according to its script's end."""
     summary = current_summary(path)
-    if summary is None:
-        said = failure_reason(read_job_log(path))
-        return JobStatus("lost", said or "the scheduler no longer knows it, and the run left no summary")
-    return by_summary(summary)
+    if summary is not None:
+        return by_summary(summary)
+    said = failure_reason(read_job_log(path))
+    code = None if packed_runs(path) is None else last_exit_code(path)
+    if code is not None:
+        reason = (said or f"exit code {code}") if code else ""
+        return JobStatus("failed" if code else "done", reason, "run folder")
+    return JobStatus("lost", said or "the scheduler no longer knows it, and the run left no summary")
 
 
 def current_summary(path: Path) -> Summary | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import pytest
 from hpcbench.batch import submission
 from hpcbench.batch.holds import Hold, write_hold
 from hpcbench.batch.job_record import read_job
+from hpcbench.batch.packed_runs import PackedRuns
 from hpcbench.batch.submission import UnansweredError, job_status
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
@@ -75,6 +77,29 @@ def test_the_summary_of_a_run_that_came_to_its_end_counts_whatever_a_later_attem
     begin(run, 2)
     assert job_status(job).reason == "target missed"
     assert run_statuses({run: job})[run].status == "missed"
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "reason"),
+    [
+        ("1795937625 0\n", "done", ""), ("1795937625 1\n", "failed", "hpcbench: r1: failed (no room)"),
+        (None, "lost", "hpcbench: r1: failed (no room)"),
+    ],
+)  # fmt: skip
+def test_a_forgotten_job_of_packed_runs_is_known_by_the_end_of_its_script(
+    end: str | None, state: str, reason: str, programs: Any, tmp_path: Path
+) -> None:
+    """It has no summary of its own. A PBS without history forgets each job at its end."""
+    programs("qsub", "17.server\n")
+    site, folder = a_site("pbs"), tmp_path / "study" / "jobs" / "0001"
+    submission.submit(replace(a_job(site, folder), packed=PackedRuns({"r1": ()}, 1)), site)
+    programs("qstat", "", 153, "qstat: Unknown Job Id 17.server")
+    write_hold(folder, Hold("17", 1, "pbs"), 1)
+    (folder / "hpcbench.o17").write_text("hpcbench: job 17, attempt 1, now\nhpcbench: r1: failed (no room)\n")
+    if end is not None:
+        (folder / "holds" / "1.end").write_text(end)
+    status = job_status(read_job(folder))
+    assert (status.state, status.reason) == (state, reason)
 
 
 def begin(run: Path, number: int) -> None:

@@ -18,12 +18,14 @@ OWN = re.compile(r"(?:^|[\s:>\]])hpcbench: (?:error|aborted): (?P<reason>\S.*)")
 WRONG = re.compile(r"\b(?:\w*Error|\w*Exception|error|aborted):")
 LAUNCHER = re.compile(r"^(?:srun|slurmstepd|mpiexec|mpirun|prterun|jsrun|flux|\[proxy|\[mpiexec|[\w.-]+: rank \d+ )")
 """Launchers report every rank that they ended, after the one that ended by itself."""
+REPORT = "Sender: LSF System "
+"""Begins the report, below a line of dashes, that LSF appends to what a job printed, with the job's whole script."""
 LONGEST = 300
 
 
 def failure_reason(lines: Sequence[str]) -> str:
     """Why the last attempt in ``lines`` ended: the suite's first message, else the most telling line; may be empty."""
-    said = [line.strip() for line in last_attempt(lines) if line.strip()]
+    said = [line.strip() for line in without_report(last_attempt(lines)) if line.strip()]
     if reason := own_reason(said):
         return reason
     wrong = [line for line in said if WRONG.search(line)]
@@ -42,6 +44,12 @@ def last_attempt(lines: Sequence[str]) -> Sequence[str]:
     """The lines from the beginning of the last attempt on; all lines if none marks the beginning of an attempt."""
     begins = [number for number, line in enumerate(lines) if ATTEMPT.match(line)]
     return lines[begins[-1] :] if begins else lines
+
+
+def without_report(lines: Sequence[str]) -> Sequence[str]:
+    """The lines before LSF's report."""
+    place = next((place for place, line in enumerate(lines) if line.startswith(REPORT)), None)
+    return lines if place is None else lines[: max(0, place - 1)]
 
 
 def newest_log(path: Path) -> Path | None:

@@ -12,6 +12,22 @@ import pytest
 from hpcbench.batch.failure_reason import failure_reason, read_job_log
 
 WHY = "/data/x: no such folder"
+REPORT = """
+------------------------------------------------------------
+Sender: LSF System <lsfadmin@n1>
+Subject: Job 17: <hpcbench> in cluster <c> Exited
+
+Your job looked like:
+
+------------------------------------------------------------
+# LSBATCH: User input
+#!/bin/bash
+------------------------------------------------------------
+
+Exited with exit code 127.
+
+The output (if any) is above this job summary.
+""".splitlines()
 ENDINGS = {
     "srun": ["srun: error: n1: task 0: Exited with exit code 2", "srun: Terminating StepId=17.0",
              "slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED AT 2026-11-25T14:00:00 ***",
@@ -48,6 +64,8 @@ def test_it_is_that_of_the_last_attempt() -> None:
          "ModuleNotFoundError: No module named 'torch'"),
         (["srun: error: n2: task 1: Out Of Memory", *ENDINGS["srun"]], "srun: error: n2: task 1: Out Of Memory"),
         (["bash: line 7: 12 Segmentation fault", ""], "bash: line 7: 12 Segmentation fault"),
+        (["bash: line 17: module: command not found", *REPORT], "bash: line 17: module: command not found"),
+        (REPORT, ""),
         ([], ""),
         (["", " "], ""),
     ],

@@ -10,6 +10,7 @@ that ``HPCBENCH_SITES`` names, or in ``~/.config/hpcbench/sites``, and come firs
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ from hpcbench.suggest import suggest_by_title
 from staging.bounds import shown
 from staging.errors import InputError
 
+OTHER_CLUSTER = re.compile(r"--clusters?(?:[= ]|$)|-M")
+"""Slurm's options for a cluster other than that of the login node."""
 LauncherName = Literal["srun", "pals", "mpich", "openmpi", "jsrun", "flux"]
 PROFILES = Path(__file__).parent / "profiles"
 OWN_SITES = "HPCBENCH_SITES"
@@ -114,6 +117,11 @@ class Site:
             check_text(f"site {self.name}", text)
         for directive in self.directives:
             check_text(f"site {self.name}: directives", directive, spaces=True)
+            if self.scheduler == "slurm" and OTHER_CLUSTER.match(directive):
+                raise InputError(
+                    f"site {self.name}: directives ({directive}) would submit jobs to a cluster where squeue "
+                    "and scancel do not look; leave it out, and set SLURM_CLUSTERS to that cluster, which all read"
+                )
         check_variables(f"site {self.name}: local_path", self.local_path)
         if self.max_time:
             time_s(f"site {self.name}: max_time", self.max_time)

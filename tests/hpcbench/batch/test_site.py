@@ -77,6 +77,8 @@ def test_a_profile_of_ones_own_comes_first(tmp_path: Path) -> None:
         (GOOD + "node: 3\n", "must hold keys and values"),
         (GOOD + "whole_nodes: 1\n", "must be true or false"),
         (GOOD + "directives: --x\n", "must be a list of texts"),
+        (GOOD + "directives: [--clusters=cm4]\n", r"\(--clusters=cm4\) would .*; leave it out, and set SLURM_CLUS"),
+        (GOOD + "directives: ['-M cm4']\n", r"\(-M cm4\) would submit jobs to a cluster where squeue and"),
         (GOOD + "environment: {A: 1}\n", r"environment.A \(1\) must be a text; put it in quotes"),
         (GOOD.replace("slurm", "sge"), "must be one of slurm, pbs, lsf, flux, local"),
         (GOOD + "max_time: long\n", "must be a time"),

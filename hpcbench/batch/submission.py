@@ -32,6 +32,7 @@ from hpcbench.batch.scheduler import ENDED, JobStatus, Known, Reply, Unreachable
 from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.script import job_script
 from hpcbench.batch.site import Site
+from hpcbench.batch.submission_environment import command_environment
 from hpcbench.results.run_folder import RunFolder, write_atomic
 from hpcbench.results.summary import Summary
 from staging.atomic import make_folder, sync_file, sync_folder, take_name
@@ -44,9 +45,6 @@ SETTLED_S = 300
 """A submission without an answer may reach the queue up to this much later; then every message has timed out."""
 MOST_IDS = 500
 """Most jobs in one query, since the length of a command line is limited."""
-
-READABLE = {"SLURM_TIME_FORMAT": "standard"}
-"""In the environment of a scheduler's commands, so that they print times as they are read here."""
 
 
 class UnansweredError(InputError):
@@ -81,7 +79,7 @@ def submit(job: Job, site: Site) -> JobHandle:
             f"run folder {job.folder} cannot be made ({error.strerror}); give another --run-dir"
         ) from error
     command = scheduler.submit_command(SCRIPT, job.mark)
-    reply = ask(command, job.folder, script if scheduler.READS_INPUT else "")
+    reply = ask(command, job.folder, script if scheduler.READS_INPUT else "", script)
     is_ours = is_of_mark(job.folder, job.mark)
     if scheduler.is_refusal(reply) and is_ours:
         (job.folder / RECORD).unlink()
@@ -328,14 +326,17 @@ def cancel(job: JobHandle) -> None:
         raise InputError(f"{command[0]} did not cancel job {job.job_id}: {reply.words}")
 
 
-def ask(command: Sequence[str], folder: Path | None = None, text: str = "") -> Reply:
-    """Run a scheduler's command in ``folder``, with ``text`` as input. Raises ``UnreachableError`` if it is missing."""
+def ask(command: Sequence[str], folder: Path | None = None, text: str = "", script: str = "") -> Reply:
+    """Run a scheduler's command in ``folder``, with ``text`` as input; ``script``: what it submits.
+
+    Raises ``UnreachableError`` if it is missing.
+    """
     if shutil.which(command[0]) is None:
         raise UnreachableError(f"'{command[0]}' is not on PATH")
     try:
         done = subprocess.run(
             command, cwd=folder, input=text, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
-            check=False, env=os.environ | READABLE,
+            check=False, env=command_environment(os.environ, script),
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return Reply(None, "", f"no answer within {LIMIT_S} s")

@@ -1,0 +1,36 @@
+"""The environment of a scheduler's commands, without variables that would make a job another one than its script says.
+
+``sbatch`` hands on the environment of whoever submits, and takes variables ``SBATCH_*`` before the script's own lines.
+So a job that is submitted within another one would get that one's ``SLURM_*``, which ``srun`` takes for options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+READABLE = {"SLURM_TIME_FORMAT": "standard"}
+"""So that the commands print times as they are read here."""
+OF_HPCBENCH = ("HPCBENCH_ATTEMPT", "HPCBENCH_MARK")
+"""What the script of an attempt gives to the next one."""
+OF_USERS = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_MPI_TYPE")
+"""Variables that people and sites set, within a job, too."""
+STATED = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
+NAMES = {
+    "time": ("TIMELIMIT",), "mem": ("MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"), "requeue": ("NO_REQUEUE",),
+    "gpus-per-node": ("GPUS_PER_NODE", "GPUS"),
+}  # fmt: skip
+"""What ``SBATCH_*`` calls an option, unless it is the option's own name, and what contradicts it."""
+ALWAYS = ("SBATCH_WAIT", "SBATCH_ARRAY_INX")
+"""With these, ``sbatch`` does not end before the job, or submits several."""
+
+
+def command_environment(environ: Mapping[str, str], script: str = "") -> dict[str, str]:
+    """The environment of a scheduler's command that submits ``script``, or asks or cancels if there is none."""
+    dropped = {*OF_HPCBENCH, *ALWAYS}
+    if "SLURM_JOB_ID" in environ:
+        dropped |= {name for name in environ if name.startswith("SLURM_")} - set(OF_USERS)
+    for option in STATED.findall(script):
+        names = NAMES.get(option, (option.replace("-", "_").upper(),))
+        dropped |= {f"SBATCH_{name}" for name in names}
+    return {name: value for name, value in environ.items() if name not in dropped} | READABLE

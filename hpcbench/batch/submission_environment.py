@@ -13,6 +13,8 @@ READABLE = {"SLURM_TIME_FORMAT": "standard"}
 """So that the commands print times as they are read here."""
 OF_HPCBENCH = ("HPCBENCH_ATTEMPT", "HPCBENCH_MARK")
 """What the script of an attempt gives to the next one."""
+OF_A_JOB = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "HYDRA_", "MPI_LOCAL")
+"""Beginnings of the names that Slurm and launchers set within a job."""
 OF_USERS = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_MPI_TYPE")
 """Variables that people and sites set, within a job, too."""
 STATED = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
@@ -29,7 +31,7 @@ def command_environment(environ: Mapping[str, str], script: str = "") -> dict[st
     """The environment of a scheduler's command that submits ``script``, or asks or cancels if there is none."""
     dropped = {*OF_HPCBENCH, *ALWAYS}
     if "SLURM_JOB_ID" in environ:
-        dropped |= {name for name in environ if name.startswith("SLURM_")} - set(OF_USERS)
+        dropped |= {name for name in environ if name.startswith(OF_A_JOB)} - set(OF_USERS)
     for option in STATED.findall(script):
         names = NAMES.get(option, (option.replace("-", "_").upper(),))
         dropped |= {f"SBATCH_{name}" for name in names}

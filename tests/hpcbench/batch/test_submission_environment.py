@@ -15,7 +15,8 @@ OVERRIDES = {
     "SBATCH_NO_REQUEUE": "1", "SBATCH_MEM_PER_CPU": "1G", "SBATCH_SIGNAL": "INT", "SBATCH_WAIT": "1",
     "HPCBENCH_ATTEMPT": "3",
 }  # fmt: skip
-OF_A_JOB = {"SLURM_JOB_ID": "5", "SLURM_CPU_BIND": "mask_cpu:0x1", "SLURM_MEM_PER_CPU": "1", "SLURM_RESTART_COUNT": "2"}
+OF_A_JOB = {"SLURM_JOB_ID": "5", "SLURM_CPU_BIND": "mask_cpu:0x1", "SLURM_MEM_PER_CPU": "1", "SLURM_RESTART_COUNT": "2",
+            "PMI_RANK": "0", "PMI_SIZE": "1"}  # fmt: skip
 
 
 @pytest.mark.parametrize("within_a_job", [False, True])

@@ -27,9 +27,13 @@ ALWAYS = ("SBATCH_WAIT", "SBATCH_ARRAY_INX")
 """With these, ``sbatch`` does not end before the job, or submits several."""
 
 
+FILTERS = ("SQUEUE_", "SACCT_")
+"""Beginnings of variables with which ``squeue`` and ``sacct`` leave out jobs, which would count as forgotten."""
+
+
 def command_environment(environ: Mapping[str, str], script: str = "") -> dict[str, str]:
     """The environment of a scheduler's command that submits ``script``, or asks or cancels if there is none."""
-    dropped = {*OF_HPCBENCH, *ALWAYS}
+    dropped = {*OF_HPCBENCH, *ALWAYS, *(name for name in environ if name.startswith(FILTERS))}
     if "SLURM_JOB_ID" in environ:
         dropped |= {name for name in environ if name.startswith(OF_A_JOB)} - set(OF_USERS)
     for option in STATED.findall(script):

@@ -13,7 +13,7 @@ from tests.hpcbench.batch.conftest import a_job, a_site
 OVERRIDES = {
     "SBATCH_ACCOUNT": "other", "SBATCH_TIMELIMIT": "5", "SBATCH_JOB_NAME": "mine", "SBATCH_COMMENT": "mine",
     "SBATCH_NO_REQUEUE": "1", "SBATCH_MEM_PER_CPU": "1G", "SBATCH_SIGNAL": "INT", "SBATCH_WAIT": "1",
-    "HPCBENCH_ATTEMPT": "3",
+    "HPCBENCH_ATTEMPT": "3", "SQUEUE_PARTITION": "cpu",
 }  # fmt: skip
 OF_A_JOB = {"SLURM_JOB_ID": "5", "SLURM_CPU_BIND": "mask_cpu:0x1", "SLURM_MEM_PER_CPU": "1", "SLURM_RESTART_COUNT": "2",
             "PMI_RANK": "0", "PMI_SIZE": "1"}  # fmt: skip

@@ -14,7 +14,7 @@
 
 set -euo pipefail
 cancelled=
-trap '[ "$SECONDS" -ge 7170 ] || cancelled=--cancelled' TERM  # the run ends first, and then what it staged goes
+trap '[ "$SECONDS" -ge 7170 ] || cancelled=--cancelled' INT TERM  # the run ends first, and then what it staged goes
 trap '' USR2  # sent at the time limit, ten minutes before LSF kills: the run may write its checkpoint
 run=/project/me/runs/deepcam
 job_id="$LSB_JOBID"

@@ -92,10 +92,12 @@ def about(job: Job, site: Site) -> list[str]:
 
 def place(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
     """The folders, the job's id and the attempt number."""
+    # The `bkill` of LSF sends SIGINT, after which the run may end before SIGTERM comes ten seconds later.
+    signals = "INT TERM" if site.scheduler == "lsf" else "TERM"
     return [
         "set -euo pipefail",
         "cancelled=",
-        f"trap {when_terminated(job, site, scheduler)} TERM  # the run ends first, and then what it staged goes",
+        f"trap {when_terminated(job, site, scheduler)} {signals}  # the run ends first, and then what it staged goes",
         *([IGNORE_LIMIT] if site.scheduler == "lsf" else []),
         f"run={quoted(job.folder)}",
         f"job_id={scheduler.JOB_ID}",

@@ -86,3 +86,14 @@ def test_the_signal_of_lsf_at_the_time_limit_neither_ends_the_run_nor_keeps_it_f
     assert "hpcbench trained on" in calls
     assert of(calls, "hpcbench stage --clean")
     assert AGAIN["lsf"] in calls
+
+
+def test_a_job_that_bkill_ends_before_its_second_signal_does_not_come_back(fakes: Path, tmp_path: Path) -> None:
+    """It sends SIGINT first, and SIGTERM ten seconds later."""
+    text = (fakes / "hpcbench").read_text()
+    (fakes / "hpcbench").write_text(text.replace('kill -TERM "$SCRIPT"', 'kill -INT "$SCRIPT"'))
+    site = a_site("lsf")
+    code, calls = run_script(a_job(site, tmp_path / "run"), site, fakes, TRAIN="143", CANCEL="yes", INTERRUPTED="0")
+    assert code == 143
+    assert f"hpcbench jobs --interrupted --cancelled --hold {tmp_path}/notes.hold {tmp_path}/run" in calls
+    assert AGAIN["lsf"] not in calls

@@ -14,7 +14,7 @@
 
 set -euo pipefail
 cancelled=
-trap '[ "$SECONDS" -ge 7170 ] || cancelled=--cancelled' TERM  # the run ends first, and then what it staged goes
+trap '[ "$SECONDS" -ge 7170 ] || cancelled=--cancelled' HUP TERM  # the run ends first, and then what it staged goes
 run=/project/me/runs/deepcam
 job_id="$(flux job id --to=dec "$(flux getattr jobid)")"
 attempt=${HPCBENCH_ATTEMPT:-1}

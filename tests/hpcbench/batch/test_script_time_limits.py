@@ -97,3 +97,21 @@ def test_a_job_that_bkill_ends_before_its_second_signal_does_not_come_back(fakes
     assert code == 143
     assert f"hpcbench jobs --interrupted --cancelled --hold {tmp_path}/notes.hold {tmp_path}/run" in calls
     assert AGAIN["lsf"] not in calls
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(300, False), (601, True)])
+def test_the_sighup_of_flux_is_what_sigterm_is_elsewhere(
+    seconds: int, limit: bool, fakes: Path, tmp_path: Path
+) -> None:
+    """Its broker sends it to the script of a job that is cancelled, or has reached its time limit."""
+    (fakes / "timeout").write_text(NOTE + 'shift 4\nexec "$@"\n')
+    (fakes / "timeout").chmod(0o755)
+    text = (fakes / "hpcbench").read_text()
+    (fakes / "hpcbench").write_text(text.replace('kill -TERM "$SCRIPT"', 'kill -HUP "$SCRIPT"'))
+    site = a_site("flux")
+    answers = {"TRAIN": "143", "CANCEL": "yes", "INTERRUPTED": "0", "CANCELLED": "1"}
+    code, calls = run_script(a_job(site, tmp_path / "run"), site, fakes, SECONDS=str(seconds), **answers)
+    assert code == 143
+    option = "" if limit else "--cancelled "
+    assert f"hpcbench jobs --interrupted {option}--hold {tmp_path}/notes.hold {tmp_path}/run" in calls
+    assert (AGAIN["flux"].replace("=3", "=2") in calls) is limit

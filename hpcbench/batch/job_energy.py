@@ -17,11 +17,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from hpcbench.batch.holds import read_holds
 from hpcbench.batch.job_record import RECORD, JobHandle
 from hpcbench.batch.scheduler import UnreachableError
 from hpcbench.batch.submission import MOST_IDS, ask
@@ -91,7 +92,8 @@ def job_energies(jobs: Sequence[JobHandle]) -> list[JobEnergy]:
 
 def _accounted(jobs: Sequence[JobHandle]) -> dict[Path, JobEnergy]:
     """What ``sacct`` says about jobs of Slurm; known values are kept."""
-    ids = ",".join(job.job_id for job in jobs)
+    ids_by_folder = {job.folder: all_ids(job) for job in jobs}
+    ids = ",".join(dict.fromkeys(job_id for own in ids_by_folder.values() for job_id in own))
     command = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={ids}", f"--format={COLUMNS}"]
     try:
         reply = ask([*command, *_since([job.folder for job in jobs])], jobs[0].folder)
@@ -103,11 +105,25 @@ def _accounted(jobs: Sequence[JobHandle]) -> dict[Path, JobEnergy]:
     lines: dict[str, list[str]] = {}
     for line in reply.printed.splitlines():
         lines.setdefault(BASE.match(line.strip())[0], []).append(line)  # type: ignore[index]
-    energy_by_folder = {job.folder: parse_energy("\n".join(lines.get(job.job_id, []))) for job in jobs}
+    energy_by_folder = {folder: _energy_of_jobs(own, lines) for folder, own in ids_by_folder.items()}
     for folder, energy in energy_by_folder.items():
         if energy.joules is not None:
             keep(energy, folder)
     return energy_by_folder
+
+
+def all_ids(job: JobHandle) -> list[str]:
+    """The job and those whose run it continued, as after its script was submitted by hand, in order."""
+    before = [hold.job_id for hold in read_holds(job.folder) if hold.nodes and hold.scheduler == job.scheduler]
+    return list(dict.fromkeys([*before, job.job_id]))
+
+
+def _energy_of_jobs(job_ids: Sequence[str], lines: Mapping[str, Sequence[str]]) -> JobEnergy:
+    """The energy of the jobs of one run; known only if ``sacct`` knows all of them."""
+    gone = [job_id for job_id in job_ids if job_id not in lines]
+    if gone and len(job_ids) > 1:
+        return JobEnergy(None, f"sacct has no record of job {gone[0]}, which made a part of the run")
+    return parse_energy("\n".join(line for job_id in job_ids for line in lines.get(job_id, ())))
 
 
 def keep(energy: JobEnergy, folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.batch.holds import Hold, write_hold
 from hpcbench.batch.job_energy import BY_JOB, BY_STEPS, FILE, JobEnergy, job_energy, parse_energy
 from hpcbench.batch.job_record import JobHandle
 
@@ -169,6 +170,18 @@ def test_every_attempt_is_asked_for_and_no_older_job_of_the_number(tmp_path: Pat
     assert job_energy(job).joules == 89_200
     asked = (commands / "asked").read_text().split()
     assert {"--duplicates", "--jobs=77", "--starttime=2026-02-28"} <= set(asked)
+
+
+def test_a_run_that_another_job_continued_took_the_energy_of_both(tmp_path: Path, commands: Path) -> None:
+    """As after the last attempt, when its script is submitted by hand and gets a number of its own."""
+    job = job_in(tmp_path / "run")
+    for number, job_id in enumerate(("76", "77"), start=1):
+        write_hold(job.folder, Hold.here(job_id, 1, "slurm", "", 2, 0), number)
+    fake_sacct(commands, WITHOUT_EXTERN)
+    assert job_energy(job).words == "sacct has no record of job 76, which made a part of the run"
+    fake_sacct(commands, WITHOUT_EXTERN.replace("77", "76") + WITHOUT_EXTERN)
+    assert job_energy(job) == JobEnergy(2 * 89_200, f"{BY_STEPS}, over 2 records of it")
+    assert "--jobs=76,77" in (commands / "asked").read_text().split()
 
 
 def test_why_it_was_not_asked_is_said(tmp_path: Path, commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:

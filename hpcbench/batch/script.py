@@ -64,7 +64,7 @@ def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
     head = [f"#!{scheduler.SHELL}", *(f"{scheduler.PREFIX} {line}" for line in scheduler.directives(job, site)), ""]
     parts = [
         about(job, site), place(job, site, scheduler), software(job), programs(job, site), hold(job, site),
-        environment(job), training(job, scheduler), ending(job, scheduler),
+        environment(job), training(job, site, scheduler), ending(job, scheduler),
     ]  # fmt: skip
     text = "\n".join([*head, *("\n".join(part) + "\n" for part in parts if part)])
     for line in text.splitlines():
@@ -194,7 +194,12 @@ def asked_for(job: Job) -> str:
     return f"{asked},local_gib={job.local_gib:.6g}" if job.stages and job.local_gib else asked
 
 
-def training(job: Job, scheduler: Scheduler) -> list[str]:
+def is_warned(site: Site, scheduler: Scheduler) -> bool:
+    """Whether the scheduler itself warns the ranks: Slurm signals steps, and those of other launchers are in none."""
+    return scheduler.WARNS and (site.scheduler != "slurm" or site.launcher == "srun")
+
+
+def training(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
     """The run, from its last checkpoint if it has one; or the runs that the job packs."""
     settings = ['--run-dir "$run" --hold "$hold"', "--resume-or-start"]
     if not any(word.startswith("--parallel.threads") for word in job.arguments):
@@ -204,7 +209,7 @@ def training(job: Job, scheduler: Scheduler) -> list[str]:
     if job.simulated_nodes is not None:
         settings.append(f"--parallel.simulated_nodes {job.simulated_nodes}")
     # In the foreground: `timeout` would otherwise signal the launcher twice, and a second signal ends a run at once.
-    limit = "" if scheduler.WARNS else 'timeout --foreground --signal=USR1 --preserve-status "$left_s" '
+    limit = "" if is_warned(site, scheduler) else 'timeout --foreground --signal=USR1 --preserve-status "$left_s" '
     begin = ['echo "hpcbench: job $job_id, attempt $attempt, $(date)"', "status=0"]
     if limit:
         # A start may have taken all the time: `timeout 0` would set no limit, and it refuses a number below that.

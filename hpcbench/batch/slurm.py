@@ -25,12 +25,13 @@ READS_INPUT = False
 
 
 def directives(job: Job, site: Site) -> list[str]:
-    """The lines for ``sbatch``. The signal goes to the ranks, not to the script."""
+    """The lines for ``sbatch``. The signal goes to the ranks, not to the script; only ranks of ``srun`` get it."""
     lines = [
         f"--job-name={job.mark}", f"--comment={job.mark}", "--output=job-%j.log", "--open-mode=append",
         f"--nodes={job.nodes}",
         f"--ntasks-per-node={job.ranks_per_node}", f"--cpus-per-task={job.cores_per_rank * site.node.threads_per_core}",
-        f"--time={clock(job.time_s)}", f"--signal=USR1@{job.warn_s}", "--requeue",
+        f"--time={clock(job.time_s)}", *([f"--signal=USR1@{job.warn_s}"] if site.launcher == "srun" else []),
+        "--requeue",
     ]  # fmt: skip
     if site.whole_nodes:
         lines.append("--exclusive")

@@ -115,3 +115,20 @@ def test_the_sighup_of_flux_is_what_sigterm_is_elsewhere(
     option = "" if limit else "--cancelled "
     assert f"hpcbench jobs --interrupted {option}--hold {tmp_path}/notes.hold {tmp_path}/run" in calls
     assert (AGAIN["flux"].replace("=3", "=2") in calls) is limit
+
+
+@pytest.mark.parametrize("launcher", ["openmpi", "mpich"])
+@pytest.mark.parametrize("packed", [None, PackedRuns({}, 1)])
+def test_ranks_that_srun_does_not_start_are_warned_by_the_script(
+    packed: PackedRuns | None, launcher: str, fakes: Path, tmp_path: Path
+) -> None:
+    """Slurm sends ``--signal`` to steps, and not to what ``mpirun`` starts from the script."""
+    (fakes / "timeout").write_text(NOTE)
+    (fakes / "timeout").chmod(0o755)
+    site = a_site("slurm", launcher=launcher)
+    job = replace(a_job(site, tmp_path / "run"), packed=packed)
+    code, calls = run_script(job, site, fakes)
+    assert code == 0
+    (call,) = of(calls, "timeout --foreground --signal=USR1 --preserve-status")
+    assert 470 <= int(call.split()[4]) <= 480
+    assert "--signal=USR1@" not in (tmp_path / "run" / "job.sh").read_text()

@@ -32,6 +32,8 @@ def directives(job: Job, site: Site) -> list[str]:
         chunk += f":ncpus={job.cores_per_node * site.node.threads_per_core}"
         chunk += f":mpiprocs={job.ranks_per_node}:ompthreads={job.cores_per_rank}"
         chunk += f":ngpus={job.gpus_per_node}" if job.gpus_per_node else ""
+    elif site.launcher == "openmpi":  # it starts no more ranks on a node than PBS lists processes there
+        chunk += f":mpiprocs={job.ranks_per_node}"
     chunk += f":mem={job.memory_gib}gb" if job.memory_gib is not None else ""
     chunk += f":{job.constraint}" if job.constraint else ""
     lines = [f"-N {job.name}", f"-v HPCBENCH_MARK={job.mark}", f"-l {chunk}", f"-l walltime={clock(job.time_s)}"]

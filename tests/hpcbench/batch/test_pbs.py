@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcbench.batch import pbs
 from hpcbench.batch.scheduler import Reply, UnreachableError
+from hpcbench.batch.site import Node
+from tests.hpcbench.batch.conftest import a_job, a_site
 
 
 def test_a_pbs_without_history_is_asked_for_what_it_has() -> None:
@@ -65,3 +68,12 @@ def test_a_user_without_a_name_is_no_traceback(error: Exception, monkeypatch: py
     monkeypatch.setattr(pbs.getpass, "getuser", nobody)
     with pytest.raises(UnreachableError, match="set LOGNAME"):
         pbs.find("m1", lambda _: Reply(0, ""))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "chunk"), [("openmpi", "select=2:mpiprocs=4:big"), ("mpich", "select=2:big"), ("pals", "select=2:big")]
+)
+def test_open_mpi_gets_a_place_for_each_rank_of_a_whole_node(launcher: str, chunk: str, tmp_path: Path) -> None:
+    """It reads from the list of nodes how many ranks each takes; other launchers are told."""
+    site = a_site("pbs", launcher=launcher, whole_nodes=True, node=Node(cores=8))
+    assert f"-l {chunk}" in pbs.directives(a_job(site, tmp_path, ranks_per_node=4, constraint="big"), site)

@@ -75,7 +75,8 @@ UNHEARD = re.compile(
 
 Phrases of Slurm, never a single word: a refusal may name a partition ``standby`` or a feature ``interconnect``.
 """
-REFUSED = re.compile(r"^sbatch: error:", re.MULTILINE)
+REFUSED = re.compile(r"^sbatch: (error|fatal):", re.MULTILINE)
+"""``fatal``: options that contradict each other, before the controller is asked."""
 
 
 def is_refusal(reply: Reply) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pickle import PicklingError
 from typing import Any, Protocol
+from warnings import catch_warnings, filterwarnings
 
 import torch
 from torch import Tensor
@@ -143,7 +145,7 @@ class BatchLoader:
                 multiprocessing_context="forkserver",
             )
         self._asked.batches = batches
-        return alive(good(batch) for batch in self._loader)
+        return alive(good(batch) for batch in started(self._loader))
 
     def close(self) -> None:
         """End the processes, which takes milliseconds; the garbage collector would wait 5 s for each."""
@@ -183,6 +185,19 @@ def good(batch: Batch | InputError) -> Batch:
     if isinstance(batch, InputError):
         raise batch
     return batch
+
+
+def started(loader: DataLoader[Batch | InputError]) -> Iterator[Batch | InputError]:
+    """The batches of ``loader``, whose processes run. Raises ``InputError`` if its dataset cannot be sent to these."""
+    try:
+        with catch_warnings():
+            filterwarnings("ignore", "Got pickle error")  # which the error says
+            return iter(loader)
+    except (PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"the dataset cannot be sent to processes that read it ({type(error).__name__}: {error}); use no lambda or "
+            "inner function in it, open files in __getitem__, or set data.workers 0"
+        ) from None
 
 
 def alive(batches: Iterator[Batch]) -> Iterator[Batch]:

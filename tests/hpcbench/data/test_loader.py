@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hpcbench.data.loader import BatchLoader, stack
-from staging.errors import Aborted
+from staging.errors import Aborted, InputError
 
 
 class Numbered(Dataset[tuple[Tensor, Tensor]]):
@@ -102,3 +102,17 @@ class Pids(Numbered):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         return super().__getitem__(index)[0], torch.tensor(os.getpid())
+
+
+class Transformed(Numbered):
+    """As torchvision's sets with a transform."""
+
+    def __init__(self) -> None:
+        self.transform = lambda value: value
+
+
+def test_a_dataset_that_processes_cannot_get_is_refused_in_words() -> None:
+    loader = BatchLoader(Transformed(), 1, pin=False)
+    with pytest.raises(InputError, match=r"cannot be sent to processes that read it \(.*lambda.*data.workers 0"):
+        loader.load([np.array([0])])
+    assert len(list(BatchLoader(Transformed(), 0, pin=False).load([np.array([0])]))) == 1

@@ -13,6 +13,12 @@ import numpy as np
 from hpcbench.skeleton.wrapping import Found, Wrapping
 
 FOLDER = "wrapped_templates"
+OWN_NAMES = frozenset({
+    "Any", "KEYS", "METRICS", "LightningNetwork", "LightningTask", "Pairs", "PlainTask", "annotations", "build_model",
+    "build_task", "config", "data_module", "data_module_split", "files_nowhere", "files_of_split", "folder", "nn",
+    "open_split", "split", "split_of",
+})  # fmt: skip
+"""Names in the written files; a module of one of these names gets another one there."""
 
 
 def render_wrapped(name: str, asked: Wrapping, facts: Found) -> dict[str, str]:
@@ -36,16 +42,15 @@ def render_wrapped(name: str, asked: Wrapping, facts: Found) -> dict[str, str]:
 
 def words_of(name: str, asked: Wrapping, facts: Found) -> dict[str, Any]:
     """The texts for the names in the templates."""
-    made = (asked.data or asked.dataset or "").partition(":")
-    module = asked.module.partition(":")
+    made = asked.data or asked.dataset or ""
     arguments = f"{facts.folder_argument}=folder" if facts.folder_argument else ""
     words = {
         "name": name,
-        "title": f"{module[2]} on the data of {made[2]}",
-        "module_of_model": module[0],
-        "model": ".".join(module[::2]),
-        "module_of_data": made[0],
-        "data": ".".join(made[::2]),
+        "title": f"{asked.module.partition(':')[2]} on the data of {made.partition(':')[2]}",
+        "module_of_model": as_import(asked.module),
+        "model": as_name(asked.module),
+        "module_of_data": as_import(made),
+        "data": as_name(made),
         "arguments": arguments,
         "no_folder": "" if asked.dataset or facts.folder_argument else template("no_folder.py").template,
         "keys": "None" if asked.keys is None else quoted(asked.keys),
@@ -59,15 +64,25 @@ def words_of(name: str, asked: Wrapping, facts: Found) -> dict[str, Any]:
 
 def plain_words(asked: Wrapping) -> dict[str, Any]:
     """The texts for the task of a plain module."""
-    loss = (asked.loss or "").partition(":")
-    metric = asked.metrics[0].partition(":") if asked.metrics else None
-    modules = {loss[0], *([metric[0]] if metric else [])}
+    loss, metric = asked.loss or "", asked.metrics[0] if asked.metrics else None
     return {
-        "imports": "\n".join(f"import {module}" for module in sorted(modules)),
-        "loss": ".".join(loss[::2]),
-        "metric": ".".join(metric[::2]) if metric else "None",
-        "metric_name": metric[2] if metric else "loss",
+        "imports": "\n".join(f"import {module}" for module in sorted({as_import(loss), as_import(metric or loss)})),
+        "loss": as_name(loss),
+        "metric": as_name(metric) if metric else "None",
+        "metric_name": metric.partition(":")[2] if metric else "loss",
     }
+
+
+def as_import(path: str) -> str:
+    """What follows ``import`` for the module of ``package.module:name``."""
+    module = path.partition(":")[0]
+    own = module.partition(".")[0] in OWN_NAMES
+    return f"{module} as their_{module.replace('.', '_')}" if own else module
+
+
+def as_name(path: str) -> str:
+    """The name, after that import, of what ``package.module:name`` names."""
+    return f"{as_import(path).rpartition(' ')[2]}.{path.partition(':')[2]}"
 
 
 def preset(asked: Wrapping, facts: Found) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,38 @@ def test_a_target_is_a_number_that_a_setting_takes(
     assert main([*words, f"--target={value}"]) == 2
     assert f"({value}) must be a number from -1e+09 to 1e+09" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+DATA = """
+from torch.utils.data import DataLoader, TensorDataset
+import torch
+
+class Data:
+    def __init__(self, root): self.root = root
+    def setup(self, stage): self.set = TensorDataset(torch.ones(2, 1), torch.ones(2))
+    def train_dataloader(self): return DataLoader(self.set)
+
+def make(folder): return ([(1.0, 2.0)], [(3.0, 4.0)])
+def loss(output, target): return output.mean()
+"""
+
+
+def test_modules_of_the_reader_may_have_names_that_the_written_files_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("data_module", "config"):
+        (tmp_path / f"{name}.py").write_text(DATA + SOURCE.replace("def loss", "def other"), encoding="utf-8")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def written(asked: Wrapping, file: str, folder: str | None = None) -> dict[str, Any]:
+        names: dict[str, Any] = {}
+        text = render_wrapped("mine", asked, Found(False, {}, "a start", folder))[f"src/mine/{file}.py"]
+        exec(compile(text, file, "exec"), names)
+        return names
+
+    plain = Wrapping("config:Net", dataset="config:make", loss="config:loss", metrics=("data_module:loss",))
+    assert isinstance(written(plain, "model")["build_model"](RunConfig()), nn.Module)
+    assert written(plain, "task")["build_task"](RunConfig()).loss(torch.ones(2), torch.ones(2)) == 1.0
+    assert written(plain, "data")["open_split"](RunConfig(), "validation")[0] == (3.0, 4.0)
+    lightning = Wrapping("config:Net", data="data_module:Data", loss="config:loss")
+    assert len(written(lightning, "data", "root")["open_split"](RunConfig(), "train")) == 2

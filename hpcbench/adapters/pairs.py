@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,11 @@ class Pairs(Dataset[Any]):
         self.keys = keys
         self.collate_fn = collate
         self.collate = None if collate is None else self.batch
-        for name in ("files", "file_of", "check"):  # what a dataset may say about its files
-            if hasattr(dataset, name):
+        for name in ("file_of", "check"):  # what a dataset may say about its samples; of another use if no method
+            if callable(getattr(dataset, name, None)):
                 setattr(self, name, getattr(dataset, name))
+        if (files := files_of(dataset)) is not None:
+            self.files = files
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -55,6 +58,14 @@ class Pairs(Dataset[Any]):
         assert self.collate_fn is not None
         inputs, targets = pair(self.collate_fn(samples), self.keys, "a batch of collate_fn")
         return torch.as_tensor(inputs), torch.as_tensor(targets)
+
+
+def files_of(dataset: Any) -> list[Path] | None:
+    """The file of each sample, if the dataset lists them in ``files``, as texts or paths."""
+    files = getattr(dataset, "files", None)
+    if not isinstance(files, Sequence | np.ndarray) or isinstance(files, str) or len(files) != len(dataset):
+        return None
+    return [Path(file) for file in files] if all(isinstance(file, str | Path) for file in files) else None
 
 
 def check_map_style(dataset: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,18 @@ def test_splits_of_a_function_are_a_pair_or_a_dict_and_random_ones_the_same_each
     assert len(named) == 2
     with pytest.raises(InputError, match=r"returned a int; return the pair \(training set, validation set\)"):
         split_of(lambda folder: 3, config, "train")
+
+
+def test_files_and_check_of_a_dataset_are_used_where_they_are_what_the_suite_calls_so() -> None:
+    samples = Torched([1.0, float("nan")])
+    for files, known in (
+        (["a/0.npy", "a/1.npy"], [Path("a/0.npy"), Path("a/1.npy")]),
+        (np.array(["0.npy", "1.npy"]), [Path("0.npy"), Path("1.npy")]),
+        (["both.h5"], None),
+        ({"train": 1, "test": 2}, None),
+        ("ab", None),
+    ):
+        samples.files, samples.check = files, True  # type: ignore[attr-defined]
+        pairs = Pairs(samples, ("x", "y"))
+        assert getattr(pairs, "files", None) == known
+        assert "nan" in str(blame(pairs, [0, 1]))

@@ -73,8 +73,8 @@ class LightningNetwork(nn.Module):
         owner: Any = module
         owner.trainer = NoTrainer(self.name)
         owner.log, owner.log_dict = self.logged.log, self.logged.log_dict
-        owner.configure_model()
         owner.setup("fit")
+        owner.configure_model()
         check_optimizers(optimizers_of(module), self.name)
         self.module = module
 

@@ -184,3 +184,14 @@ def test_settings_for_which_ranks_make_passes_without_samples_are_refused() -> N
         LightningTask(("mae",), "lower", config)
     config.parallel.simulated_ranks = 2  # of one process
     assert LightningTask(("mae",), "lower", config).metric == "mae"
+
+
+def test_the_model_is_configured_after_the_setup_as_in_lightning() -> None:
+    def setup(self: Any, stage: str) -> None:
+        self.width = 1 if stage == "fit" else 0
+
+    def configure(self: Any) -> None:
+        self.dense = nn.Linear(self.width, 1)
+
+    module = type("Late", (Means,), {"setup": setup, "configure_model": configure})()
+    assert LightningNetwork(module, ("mae",))(X).shape == (3, 1)

@@ -253,8 +253,8 @@ def optimizers_of(module: Any) -> list[Optimizer]:
         made = module.configure_optimizers()
     except InputError:  # the length of the training, for a schedule
         return []
-    if isinstance(made, tuple | list) and len(made) == 2 and all(isinstance(part, list | tuple) for part in made):
-        made = made[0]
+    if isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], list | tuple):
+        made = made[0]  # beside it a schedule, or a list of them
     several = made if isinstance(made, tuple | list) else [made]
     return [entry["optimizer"] if isinstance(entry, Mapping) else entry for entry in several if entry is not None]
 

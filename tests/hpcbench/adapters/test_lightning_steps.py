@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hpcbench.adapters.lightning_module import LightningNetwork, LightningTask
+from hpcbench.adapters.lightning_module import LightningNetwork, LightningTask, optimizers_of
 from hpcbench.config.schema import RunConfig
 from staging.errors import InputError
 
@@ -195,3 +195,14 @@ def test_the_model_is_configured_after_the_setup_as_in_lightning() -> None:
 
     module = type("Late", (Means,), {"setup": setup, "configure_model": configure})()
     assert LightningNetwork(module, ("mae",))(X).shape == (3, 1)
+
+
+def test_optimizers_come_in_each_form_that_lightning_takes() -> None:
+    module = Means()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    one = {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+    lists = [optimizer], [schedule]
+    for made in (optimizer, [optimizer], (optimizer,), lists, ([optimizer], schedule), [[optimizer], []], one, [one]):
+        cls = type("Chosen", (Means,), {"configure_optimizers": lambda self, made=made: made})
+        assert optimizers_of(cls()) == [optimizer]

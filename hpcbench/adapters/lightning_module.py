@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -17,6 +18,7 @@ from torch.optim import Optimizer
 
 from hpcbench.adapters.no_trainer import NoTrainer, check_hooks, overridden
 from hpcbench.adapters.pairs import Keys
+from hpcbench.adapters.plain_task import single_loss
 from hpcbench.config.schema import RunConfig
 from hpcbench.train.task import Task
 from staging.errors import InputError
@@ -116,7 +118,11 @@ class LightningNetwork(nn.Module):
                     f"validation_step of {self.name} logs no '{name}' (it logs {logged_names}); take one of these as "
                     "--metric"
                 )
-            if not isinstance(value, Tensor | int | float):
+            if isinstance(value, Tensor) and value.numel() != 1:
+                raise InputError(
+                    f"validation_step of {self.name} logs '{name}' with the shape {tuple(value.shape)}; log one number"
+                )
+            if not isinstance(value, Tensor | Real):
                 raise InputError(
                     f"validation_step of {self.name} logs '{name}' as a {type(value).__name__}, which accumulates over "
                     "batches; log its value for the batch, a mean over samples"
@@ -231,7 +237,7 @@ def loss_of(returned: Any, name: str) -> Tensor:
     loss = returned.get("loss") if isinstance(returned, Mapping) else returned
     if not isinstance(loss, Tensor):
         raise InputError(f"training_step of {name} returned {type(returned).__name__}; return the loss of the batch")
-    return loss
+    return single_loss(loss, f"training_step of {name}")
 
 
 def check_module(module: nn.Module) -> None:

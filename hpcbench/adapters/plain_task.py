@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,9 +26,19 @@ class PlainTask(Task):
         self.metric, self.columns, self.better = name, (name,), better
         self.metric_key = "eval_error" if better == "lower" else "eval_accuracy"
 
+    def forward(self, model: Callable[..., Any], inputs: Tensor, target: Tensor) -> Tensor:
+        """The model's output. Raises ``InputError`` for one that is no tensor."""
+        output = model(inputs)
+        if not isinstance(output, Tensor):
+            raise InputError(
+                f"the model returned a {type(output).__name__}, not a tensor; wrap it in a module that returns the one "
+                "that the loss takes"
+            )
+        return output
+
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """The loss of the batch."""
-        return self.loss_function(output, target)
+        """The loss of the batch. Raises ``InputError`` for more or less than one number."""
+        return single_loss(self.loss_function(output, target), "the loss function")
 
     def score(self, output: Tensor, target: Tensor) -> Tensor:
         """The metric of each sample; a function that returns one number per batch is called for each sample alone."""
@@ -47,3 +57,12 @@ class PlainTask(Task):
             for row in range(len(output))
         ]
         return torch.stack([value.reshape(()) for value in alone]).double()[:, None]
+
+
+def single_loss(loss: Any, maker: str) -> Tensor:
+    """The loss that ``maker`` returned, without dimensions. Raises ``InputError`` unless it is a tensor of a number."""
+    if not isinstance(loss, Tensor):
+        raise InputError(f"{maker} returned a {type(loss).__name__}; return the loss of the batch, a tensor")
+    if loss.numel() != 1:
+        raise InputError(f"{maker} returned a loss of the shape {tuple(loss.shape)}; return the mean over the batch")
+    return loss.reshape(())

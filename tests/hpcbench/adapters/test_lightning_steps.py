@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -206,3 +207,19 @@ def test_optimizers_come_in_each_form_that_lightning_takes() -> None:
     for made in (optimizer, [optimizer], (optimizer,), lists, ([optimizer], schedule), [[optimizer], []], one, [one]):
         cls = type("Chosen", (Means,), {"configure_optimizers": lambda self, made=made: made})
         assert optimizers_of(cls()) == [optimizer]
+
+
+def test_what_is_logged_must_be_a_number_of_any_library() -> None:
+    def logged(value: Any) -> Any:
+        step = {"validation_step": lambda self, batch: self.log("mae", value)}
+        return LightningNetwork(type("Logs", (Means,), step)(), ("mae",)).eval()(X, Y)
+
+    assert logged(np.float32(0.5)).tolist() == logged(torch.tensor([0.5])).tolist() == [[0.5]] * 3
+    with pytest.raises(InputError, match=r"logs 'mae' with the shape \(2,\); log one number"):
+        logged(torch.zeros(2))
+
+
+def test_a_loss_for_each_sample_is_refused() -> None:
+    step = {"training_step": lambda self, batch: (self(batch[0]) - batch[1]).square()}
+    with pytest.raises(InputError, match=r"training_step of Each returned a loss of the shape \(3, 1\)"):
+        LightningNetwork(type("Each", (Means,), step)(), ("mae",))(X, Y)

@@ -42,3 +42,14 @@ def test_a_metric_of_another_shape_is_refused() -> None:
     task = PlainTask(functional.mse_loss, lambda output, target: torch.zeros(2, 2), name="odd")
     with pytest.raises(InputError, match=r"odd of a batch of 3 has the shape \(2, 2\); return a number, or"):
         task.score(OUTPUT, TARGET)
+
+
+def test_a_loss_that_is_no_number_and_an_output_that_is_no_tensor_are_refused() -> None:
+    task = PlainTask(lambda output, target: (output - target)[:, :1].abs())
+    with pytest.raises(InputError, match=r"the loss function returned a loss of the shape \(3, 1\); return the mean"):
+        task.loss(OUTPUT, TARGET)
+    assert task.loss(OUTPUT[:1], TARGET[:1]).shape == ()
+    with pytest.raises(InputError, match="the loss function returned a float; return the loss of the batch, a tensor"):
+        PlainTask(lambda output, target: 0.5).loss(OUTPUT, TARGET)  # type: ignore[arg-type,return-value]
+    with pytest.raises(InputError, match="the model returned a dict, not a tensor; wrap it in a module that returns"):
+        task.forward(lambda inputs: {"logits": inputs}, OUTPUT, TARGET)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hpcbench import DISTRIBUTION, __version__
+from hpcbench import DISTRIBUTION, __version__, plugins
 from hpcbench.application import find_application
 from hpcbench.measure.environment import source
 from hpcbench.results.units import counted
@@ -30,11 +30,20 @@ def packages(application: str) -> list[str]:
 
 
 def copy_code(folder: Path, application: str) -> None:
-    """Copy the packages into ``folder``."""
-    for name in packages(application):
+    """Copy the packages into ``folder``, and register their applications there as an installation does."""
+    names = packages(application)
+    for name in names:
         spec = find_spec(name)
         for place in (spec.submodule_search_locations or []) if spec is not None else []:
             shutil.copytree(place, folder / name, ignore=ignored, dirs_exist_ok=True)
+
+    metadata = folder / f"{DISTRIBUTION.replace('-', '_')}.dist-info"
+    metadata.mkdir()
+    points = [point for point in plugins.registered(plugins.APPLICATIONS) if re.split("[.:]", point.value)[0] in names]
+    lines = [f"[{plugins.APPLICATIONS}]", *(f"{point.name} = {point.value}" for point in points)]
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    about = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {__version__}\n"
+    (metadata / "METADATA").write_text(about, encoding="utf-8")
 
 
 def ignored(_: str, names: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,12 @@ def test_settings_and_code_make_the_run_again(packaged: Path) -> None:
     env = {"PYTHONPATH": str(folder / "code")}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).parents[1] == folder / "code"
+    points = [
+        (point.name, point.value)
+        for found in distributions(path=[str(folder / "code")])
+        for point in found.entry_points.select(group="hpcbench.apps")
+    ]
+    assert ("cosmoflow", "apps.cosmoflow:application") in points  # for a Python without hpcbench installed
 
 
 def test_a_system_named_like_a_host_and_a_user_named_like_an_optimizer_stay(

@@ -158,7 +158,7 @@ def with_recipe(
 
     before = resolve_arguments(application, args, {**recipe.settings, **overrides, **of_script}, "train")
     borrowed = settings_of(recipe, before, ranks, overrides)
-    print("\n".join(recipe_lines(recipe, borrowed)), file=told)
+    print("\n".join(recipe_lines(recipe, borrowed, overrides)), file=told)
     return {**borrowed, **overrides}
 
 

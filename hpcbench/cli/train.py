@@ -137,7 +137,7 @@ def configuration(application: Application, args: argparse.Namespace, overrides:
     starts = before.parallel.devices if "HPCBENCH_SPAWNED" not in os.environ else None
     borrowed = settings_of(recipe, before, starts or launch.world_size, overrides)
     if launch.rank == 0 and "HPCBENCH_SPAWNED" not in os.environ:
-        print("\n".join(recipe_lines(recipe, borrowed)), flush=True)
+        print("\n".join(recipe_lines(recipe, borrowed, overrides)), flush=True)
     return resolve_arguments(application, args, {**borrowed, **overrides}, "train")
 
 

@@ -40,7 +40,7 @@ def read_recipe(path: Path, application: str, given: Mapping[str, str]) -> Borro
     logged = log.get("submission_benchmark")
     if logged != application:
         raise log.error(f"is a log of {logged or 'no benchmark'}; give one of {application}")
-    batch = log.whole("global_batch_size", "optim.base_batch_size")
+    batch = global_batch(log)
     made: Settings = {
         "optim.scaling": "none", "optim.base_batch_size": str(batch), "schedule.unit": UNITS[application],
         "schedule.warmup_unit": "null",
@@ -52,12 +52,23 @@ def read_recipe(path: Path, application: str, given: Mapping[str, str]) -> Borro
     accumulation = None if silent else log.whole("gradient_accumulation_frequency", "train.accumulation")
     return BorrowedRecipe(
         log.path, application, str(log.get("submission_org") or "unnamed"), batch, accumulation,
-        norm_samples(log, batch, accumulation or 1), {key: made[key] for key in made if key not in given},
+        norm_samples(log, batch), {key: made[key] for key in made if key not in given},
     )  # fmt: skip
 
 
-def norm_samples(log: LoggedValues, batch: int, accumulation: int) -> float | None:
-    """Samples that share the statistics of batch norm; ``None`` unless the log has its ranks and their groups."""
+def global_batch(log: LoggedValues) -> int:
+    """The batch of the log, or, where it has none, the one that the rate of the user is for. Raises ``InputError``."""
+    logged = as_number(log.get("global_batch_size"))
+    is_whole = logged is not None and logged >= 1 and logged == int(logged)
+    return int(logged or 0) if is_whole else log.whole("global_batch_size", "optim.base_batch_size")
+
+
+def norm_samples(log: LoggedValues, batch: int) -> float | None:
+    """Samples that share the statistics of batch norm in the log, whatever the user decides about them here.
+
+    ``None`` unless the log has its ranks and their groups.
+    """
+    accumulation = as_number(log.get("gradient_accumulation_frequency")) or 1
     ranks, size = as_number(log.get("number_of_ranks")), as_number(log.get("batchnorm_group_size"))
     return batch * size / (ranks * accumulation) if ranks and size else None
 
@@ -84,14 +95,14 @@ def batch_settings(recipe: BorrowedRecipe, ranks: int, given: Mapping[str, str])
     return {wanted: str(whole)} | ({} if known in given else {known: str(int(part))})
 
 
-def recipe_lines(recipe: BorrowedRecipe, settings: Mapping[str, str]) -> list[str]:
-    """What is taken from the log, in lines for the screen."""
+def recipe_lines(recipe: BorrowedRecipe, settings: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    """What is taken from the log, in lines for the screen; ``given`` are dotted settings of the user."""
     lines = [f"recipe of {recipe.path} ({recipe.organization}, batch {recipe.global_batch_size:,}):"]
     lines += [f"  --{key} {value}" for key, value in settings.items()]
-    local, group = settings.get("train.local_batch_size"), settings.get("train.batchnorm_group_size", "1")
-    if recipe.norm_samples is not None and local is not None and int(local) * int(group) != recipe.norm_samples:
-        lines.append(
-            f"  note: batch norm sees {counted(int(local) * int(group), 'sample')} here, {recipe.norm_samples:g} in "
-            "the log"
-        )
+    local, key = settings.get("train.local_batch_size"), "train.batchnorm_group_size"
+    group = as_number(settings.get(key, given.get(key, "1")))
+    if recipe.norm_samples is None or local is None or group is None:
+        return lines
+    if (samples := int(local) * int(group)) != recipe.norm_samples:
+        lines.append(f"  note: batch norm sees {counted(samples, 'sample')} here, {recipe.norm_samples:g} in the log")
     return lines

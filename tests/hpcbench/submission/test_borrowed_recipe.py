@@ -17,7 +17,7 @@ from hpcbench.mlperf.find_logs import location_of
 from hpcbench.mlperf.read_log import read_log
 from hpcbench.optim.recipes import RECIPES, Recipe
 from hpcbench.optim.schedule import learning_rate
-from hpcbench.submission.borrowed_recipe import batch_settings, read_recipe
+from hpcbench.submission.borrowed_recipe import batch_settings, read_recipe, recipe_lines
 from staging.errors import InputError
 from tests.hpcbench.optim.test_recipe_presets import RATES, SAMPLES, point_of, preset_name, preset_of, torch_rates
 
@@ -147,6 +147,17 @@ def test_batch_norm_over_other_samples_is_told(capsys: pytest.CaptureFixture[str
     assert printed.startswith(f"recipe of {log} (")
     assert "note: batch norm sees 4,096 samples here, 2 in the log" in printed
     assert "--optim.lr 0.0055\n" in printed
+
+
+def test_what_the_user_decides_changes_nothing_that_the_log_says() -> None:
+    log = LOGS / "v1.0-nvidia-deepcam.txt"  # 2,048 samples, of which two share their statistics
+    for given in ({"train.accumulation": "4"}, {"optim.base_batch_size": "64", "optim.scaling": "linear"}):
+        recipe = read_recipe(log, "deepcam", given)
+        assert (recipe.global_batch_size, recipe.norm_samples) == (2048, 2)
+    given = {"train.batchnorm_group_size": "4"}
+    recipe = read_recipe(log, "deepcam", given)
+    (note,) = recipe_lines(recipe, batch_settings(recipe, 1024, given), given)[-1:]
+    assert note == "  note: batch norm sees 8 samples here, 2 in the log"
 
 
 COSMOFLOW: dict[str, Any] = {

@@ -30,6 +30,12 @@ HOOKS = (
     "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device",
 )  # fmt: skip
 """Hooks that change a step or a batch, which the suite does not call."""
+CLEARING = {
+    "training_step": ("on_train_epoch_end", "on_train_end"),
+    "validation_step": ("on_validation_epoch_start", "on_validation_start", "on_validation_epoch_end",
+                        "on_validation_end"),
+}  # fmt: skip
+"""Hooks in which modules read and clear what a step keeps; the suite does not call these either."""
 COMPARED = 8
 """Samples of a batch whose metrics are compared: together, and each alone."""
 CLOSE, CLOSE_MIXED = 1e-3, 0.05
@@ -104,7 +110,11 @@ class LightningNetwork(nn.Module):
         batch = [inputs, target] if self.keys is None else dict(zip(self.keys, (inputs, target), strict=True))
         called: Callable[..., Any] = getattr(self.module, method)
         self.logged.values.clear()
-        return called(batch, 0) if takes_number(called) else called(batch)
+        lengths = {} if torch.compiler.is_compiling() else lengths_of_lists(self.module)
+        returned = called(batch, 0) if takes_number(called) else called(batch)
+        if not torch.compiler.is_compiling():
+            check_kept(self.module, method, lengths)
+        return returned
 
     def evaluated(self, inputs: Tensor, target: Tensor) -> Tensor:
         """The metrics that ``validation_step`` logs: (metrics,)."""
@@ -230,6 +240,34 @@ def takes_number(step: Callable[..., Any]) -> bool:
     kinds = [parameter.kind for parameter in inspect.signature(step).parameters.values()]
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return inspect.Parameter.VAR_POSITIONAL in kinds or sum(kind in positional for kind in kinds) >= 2
+
+
+def lengths_of_lists(module: nn.Module) -> dict[str, int]:
+    """The length of each list among the attributes of ``module``."""
+    return {name: len(value) for name, value in vars(module).items() if isinstance(value, list)}
+
+
+def check_kept(module: nn.Module, method: str, lengths: Mapping[str, int]) -> None:
+    """Refuse a step that kept tensors in a list, to be cleared in a hook that is not called. Raises ``InputError``.
+
+    ``lengths`` are those of the lists before the step.
+    """
+    for name, length in lengths.items():
+        value = getattr(module, name, None)
+        if not isinstance(value, list) or len(value) <= length or not holds_tensor(value[-1]):
+            continue
+        hooks = [hook for hook in CLEARING[method] if overridden(module, hook)]
+        if hooks:
+            raise InputError(
+                f"{method} of {type(module).__name__} keeps tensors in '{name}', which would fill the memory, since a "
+                f"run of the suite does not call {', '.join(hooks)}; log means over samples in the step instead"
+            )
+
+
+def holds_tensor(entry: Any) -> bool:
+    """Whether ``entry`` is a tensor, or a list or mapping that holds one."""
+    parts = entry.values() if isinstance(entry, Mapping) else entry if isinstance(entry, list | tuple) else [entry]
+    return any(isinstance(part, Tensor) for part in parts)
 
 
 def loss_of(returned: Any, name: str) -> Tensor:

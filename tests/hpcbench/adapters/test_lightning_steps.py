@@ -223,3 +223,28 @@ def test_a_loss_for_each_sample_is_refused() -> None:
     step = {"training_step": lambda self, batch: (self(batch[0]) - batch[1]).square()}
     with pytest.raises(InputError, match=r"training_step of Each returned a loss of the shape \(3, 1\)"):
         LightningNetwork(type("Each", (Means,), step)(), ("mae",))(X, Y)
+
+
+@pytest.mark.parametrize("mode", ["training", "validation"])
+def test_a_step_that_keeps_tensors_for_a_hook_that_is_not_called_is_refused(mode: str) -> None:
+    steps, epoch = {"training": "training_step", "validation": "validation_step"}, mode.replace("training", "train")
+
+    def keep(self: Any, batch: Any) -> Any:
+        error = (self(batch[0]) - batch[1]).abs().mean()
+        self.kept.append({"error": error} if self.tensors else float(error.detach()))
+        self.log("mae", error)
+        return error
+
+    def made(**members: Any) -> Any:
+        module = type("Keeps", (Means,), {steps[mode]: keep, **members})()
+        module.kept, module.tensors = [], True
+        return LightningNetwork(module, ("mae",)).train(mode == "training")
+
+    hook = {f"on_{epoch}_epoch_end": lambda self: self.kept.clear()}
+    with pytest.raises(InputError, match=rf"{steps[mode]} of Keeps keeps tensors in 'kept', .* on_{epoch}_epoch_end;"):
+        made(**hook)(X, Y)
+    made()(X, Y)  # which Lightning would keep as well
+    numbers = made(**hook)
+    numbers.module.tensors = False
+    numbers(X, Y)
+    assert len(numbers.module.kept) == 1

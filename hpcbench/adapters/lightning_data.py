@@ -47,6 +47,8 @@ def data_module_split(make: Callable[[str], Any], config: RunConfig, split: str,
     if not isinstance(loader, DataLoader):
         raise InputError(f"{name} returned a {type(loader).__name__}; return one DataLoader")
     check_map_style(loader.dataset)
+    if loader.batch_sampler is None:
+        raise InputError(f"{name} has batch_size None, so its dataset makes the batches; let it return single samples")
     check_order(loader, name)
     return Pairs(loader.dataset, keys, None if loader.collate_fn is default_collate else loader.collate_fn)
 

@@ -246,3 +246,15 @@ def test_staging_of_a_set_without_a_folder_is_refused() -> None:
     config.staging.destination = "/local"
     with pytest.raises(InputError, match=r"does not take the folder data\.root, so staging\.destination \(/local\)"):
         files_nowhere(config)
+
+
+def test_a_loader_whose_dataset_makes_the_batches_is_refused() -> None:
+    class Batches:
+        def setup(self, stage: str) -> None:
+            self.set = TensorDataset(torch.zeros(4, 8, 1), torch.zeros(4, 8))
+
+        def train_dataloader(self) -> Any:
+            return DataLoader(self.set, batch_size=None)
+
+    with pytest.raises(InputError, match=r"Batches.train_dataloader has batch_size None, so its dataset makes the"):
+        data_module_split(lambda folder: Batches(), RunConfig(), "train")

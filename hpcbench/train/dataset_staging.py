@@ -37,11 +37,15 @@ from staging.source.page_cache import drop_cache
 from staging.stage import carry_out
 
 
-def drop_caches(run: RunContext, files: list[Path]) -> None:
-    """Ask the operating system to drop the cached pages of ``files``, if wanted, and log what was really done."""
+def drop_caches(run: RunContext, data: DataPath) -> None:
+    """Ask the operating system to drop the cached pages of the dataset, if wanted, and log what was really done.
+
+    Lists its files only then: not every dataset says which it has.
+    """
     if not run.config.submission.clear_cache:
         run.log.cache_clear("not done: pages of the dataset may be cached")
         return
+    files = data.files()
     dropped = drop_cache(files) if run.launch.local_rank == 0 else 0
     run.group.barrier()
     run.log.cache_clear(f"posix_fadvise DONTNEED on {dropped} of {len(files)} dataset files of each node")

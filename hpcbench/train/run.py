@@ -100,7 +100,7 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
     """Run the clock, and everything inside it; returns the exit code."""
     run, data = trainer.run, trainer.data
     timed, epoch = run.config.staging.timed, trainer.state.epoch
-    drop_caches(run, data.files())
+    drop_caches(run, data)
     if run.config.measure.probe:
         trainer.rank_metrics.probe(run.device)
     if not timed:

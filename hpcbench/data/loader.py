@@ -168,9 +168,16 @@ class RequestedBatches:
 def stack(parts: list[Tensor]) -> Tensor:
     """Stack samples along a new first dimension and keep their memory layout (channels-last stays channels-last).
 
-    For a dimension of one element any stride is right; it gets that of a contiguous tensor.
+    For a dimension of one element any stride is right; it gets that of a contiguous tensor. Raises ``InputError`` for
+    samples of several shapes.
     """
     first = parts[0]
+    other = next((part for part in parts if part.shape != first.shape), None)
+    if other is not None:
+        raise InputError(
+            f"samples of a batch have the shapes {tuple(first.shape)} and {tuple(other.shape)}; give them one, or give "
+            "their dataset a collate function that pads them"
+        )
     strides = [first.stride(dim) if size > 1 else first.shape[dim:].numel() for dim, size in enumerate(first.shape)]
     order = sorted(range(first.dim()), key=strides.__getitem__, reverse=True)
     stored = torch.stack([part.permute(order) for part in parts])

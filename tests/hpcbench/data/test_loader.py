@@ -54,6 +54,13 @@ def test_stack_equals_torch_stack() -> None:
     assert torch.equal(stack([torch.tensor(1.0), torch.tensor(2.0)]), torch.tensor([1.0, 2.0]))
 
 
+def test_samples_of_several_shapes_are_refused_in_words() -> None:
+    with pytest.raises(
+        InputError, match=r"have the shapes \(2, 3\) and \(2, 4\); give them one, or give their dataset"
+    ):
+        stack([torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 4)])
+
+
 def test_worker_processes_live_from_epoch_to_epoch() -> None:
     loader = BatchLoader(Pids(), 1, pin=False)
     first, second = (next(loader.load([np.array([0])]))[1].item() for _ in range(2))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from hpcbench.adapters.lightning_module import LightningNetwork, is_lightning, optimizers_of
 from hpcbench.adapters.no_trainer import overridden
@@ -41,6 +42,7 @@ def look_at(asked: Wrapping) -> Found:
     if (asked.data is None) == (asked.dataset is None):
         raise InputError("name the data with either --data, a LightningDataModule, or --dataset, a function")
     model = made(asked.module, "--module")
+    check_sizes(model, asked.module)
     lightning = is_lightning(model)
     if lightning and asked.loss is not None:
         raise InputError(f"{asked.module} is a LightningModule, whose training_step has the loss; leave out --loss")
@@ -102,6 +104,13 @@ def made(path: str, option: str) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"{option} ({path}) makes a {type(model).__name__}, no torch.nn.Module; name a module's class")
     return model
+
+
+def check_sizes(model: nn.Module, path: str) -> None:
+    """Refuse layers whose sizes a first batch would decide, such as ``LazyLinear``. Raises ``InputError``."""
+    lazy = next((name for name, value in model.named_parameters() if is_lazy(value)), None)
+    if lazy is not None:
+        raise InputError(f"--module ({path}): '{lazy}' has no size before a first batch; give its layer its sizes")
 
 
 def folder_argument(make: Any) -> str | None:

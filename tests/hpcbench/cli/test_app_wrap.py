@@ -31,6 +31,11 @@ class Needy(nn.Module):
     def __init__(self, width):
         super().__init__()
 
+class Lazy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.LazyLinear(4)
+
 def sets(folder): ...
 def loss(output, target): ...
 number = 3
@@ -86,6 +91,10 @@ def test_files_of_a_lightning_module_are_python_and_its_numbers_numbers(folder: 
         ([*PLAIN, "--module", "my_lab"], "--module (my_lab) must be package.module:name"),
         ([*PLAIN, "--module", "no_lab:Net"], "no_lab cannot be imported (ModuleNotFoundError"),
         ([*PLAIN, "--module", "my_lab:Needy"], "cannot be made without arguments (TypeError"),
+        (
+            [*PLAIN, "--module", "my_lab:Lazy"],
+            "(my_lab:Lazy): 'dense.weight' has no size before a first batch; give its",
+        ),
         ([*PLAIN, "--module", "my_lab:dict"], "my_lab has no class or function 'dict'"),
         ([*PLAIN, "--loss", "my_lab:none"], "--loss (my_lab:none): my_lab has no class or function"),
         ([*PLAIN, "--loss", "torch.nn:MSELoss"], "--loss (torch.nn:MSELoss) is a class; name a function of output and"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -19,11 +20,15 @@ class DevicePrefetcher:
 
     The host queues steps and does not wait for them, so that the next batch is requested, and copied, while the device
     still works on the previous one. That needs pinned memory: from a loader that pins, or with ``pin``, which pins
-    here. Tensors that are already on the device pass through, as does everything if the device is a CPU.
+    here. Tensors that are already on the device pass through, as does everything if the device is a CPU. The host is in
+    ``device_wait`` while it waits for the device, so that few enough steps are queued; the batch is there by then.
     """
 
-    def __init__(self, device: torch.device, *, pin: bool = False) -> None:
-        self.device, self.pin = device, pin
+    def __init__(
+        self, device: torch.device, *, pin: bool = False,
+        device_wait: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:  # fmt: skip
+        self.device, self.pin, self.device_wait = device, pin, device_wait
         self.module: Any = torch.get_device_module(device) if device.type != "cpu" else None
         self.side: Any = self.module.Stream() if self.module is not None else None
 
@@ -35,7 +40,8 @@ class DevicePrefetcher:
         steps: deque[Any] = deque()
         for batch in batches:
             while len(steps) > UNDER_WAY:
-                steps.popleft().synchronize()
+                with self.device_wait():
+                    steps.popleft().synchronize()
             yield self.moved(batch)
             steps.append(self.module.Event())
             steps[-1].record(self.module.current_stream())

@@ -59,6 +59,8 @@ class Phases:
         """Whether there were events since the last ``settle``."""
         self._host_waited = 0.0
         """Seconds in ``host_wait`` since the last ``settle``."""
+        self._device_waited = 0.0
+        """Seconds in ``device_wait`` since the last ``settle``."""
         self._events: list[tuple[str, Any, Any]] = []
         self._inner: list[DeviceInterval] = []
 
@@ -110,9 +112,20 @@ class Phases:
             yield
         self._host_waited += self.timer.now() - began
 
+    @contextmanager
+    def device_wait(self) -> Iterator[None]:
+        """The host waits for steps that its device still works on, before it queues more.
+
+        ``settle`` divides the time as it divides its own wait.
+        """
+        began = self.timer.now()
+        with self.timer.span("compute"):
+            yield
+        self._device_waited += self.timer.now() - began
+
     def charge_to_init(self) -> None:
         """Charge steps so far to initialisation, such as passes on made-up samples before the first step."""
-        self._host_waited, self._unsettled = 0.0, False
+        self._host_waited, self._device_waited, self._unsettled = 0.0, 0.0, False
         self._events.clear()
         self._inner.clear()
         taken = self.timer.totals()
@@ -122,6 +135,7 @@ class Phases:
     def settle(self) -> None:
         """Wait for the device, and divide the host's waiting since the last call as the device divided its work."""
         host_waited, self._host_waited = self._host_waited, 0.0
+        device_waited, self._device_waited = self._device_waited, 0.0
         if not self._unsettled:
             return
         before = self.timer.totals()
@@ -129,7 +143,7 @@ class Phases:
         with self.timer.span("compute"):
             last.synchronize()
         after = self.timer.totals()
-        waited = after["compute"] - before.get("compute", 0.0)
+        waited = device_waited + after["compute"] - before.get("compute", 0.0)
         device = dict.fromkeys(ON_DEVICE, 0.0)
         for name, begin, end in self._events:
             device[name] += begin.elapsed_time(end) / 1e3

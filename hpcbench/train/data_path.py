@@ -56,7 +56,7 @@ class DataPath:
         """The rows of every sample that this node has staged, if it does not have all of them."""
         asked = run.config.data.workers
         self.workers = default_workers(run.threads) if asked is None else asked
-        self.prefetcher = DevicePrefetcher(run.device)
+        self.prefetcher = DevicePrefetcher(run.device, device_wait=run.phases.device_wait)
         self.training_loader: Loader
         self.validation_loader: Loader
         self.first_reads: FirstReads | None = None

@@ -15,9 +15,11 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.loader import first_samples, open_loader
 from hpcbench.data.shard import Shard
 from hpcbench.data.spatial_part import part_of, slices
+from hpcbench.measure.phases import Phases
 from hpcbench.parallel.simulated_ranks import data_ranks
 from hpcbench.parallel.spatial.extents import Extent
 from hpcbench.train.data_path import DataPath
+from staging.phase_timer import PhaseTimer
 
 AXES: Any = {2: SimpleNamespace(rank=1, size=2), 3: SimpleNamespace(rank=0, size=3)}
 """The second of two ranks in height, the first of three in width."""
@@ -83,7 +85,7 @@ def test_a_rank_reads_its_part_where_the_task_can_prepare_it_and_cuts_whole_samp
     task = SimpleNamespace(reads_parts=lambda asked: asked is training)
     run: Any = SimpleNamespace(
         application=None, config=RunConfig(), device=CPU, mesh=SimpleNamespace(axes=AXES), task=task, threads=1,
-        data_ranks=data_ranks(0, 1),
+        data_ranks=data_ranks(0, 1), phases=Phases(PhaseTimer(), CPU),
     )  # fmt: skip
     data = DataPath(run, Fields(), Fields())
     assert (data.training_loader.parts, data.validation_loader.parts) == (training, not training)

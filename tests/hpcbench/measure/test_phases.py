@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import hpcbench
+from hpcbench.data.device_prefetch import DevicePrefetcher
 from hpcbench.measure.phases import Phases
 from hpcbench.phase_names import PHASES, STEP_PHASES
 from staging.phase_timer import PhaseTimer
@@ -43,7 +45,7 @@ class Event:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    def record(self) -> None:
+    def record(self, stream: Any = None) -> None:
         self.at = max(self.machine.now, self.machine.ready)
 
     def synchronize(self) -> None:
@@ -112,6 +114,40 @@ def test_a_host_that_is_slower_than_the_device_keeps_its_own_times(machine: Mach
     found = phases.timer.summary()
     assert found["input_wait"] == pytest.approx(25.0)
     assert found["compute"] == pytest.approx(50 * LAUNCH_S + 0.010)
+
+
+def test_a_host_that_waits_for_its_device_before_it_queues_more_does_not_wait_for_input(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = SimpleNamespace(wait_stream=lambda _: None)
+    module = SimpleNamespace(
+        Stream=lambda: streams, current_stream=lambda: streams, stream=contextlib.nullcontext,
+        Event=lambda: Event(machine),
+    )  # fmt: skip
+    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+    phases = Phases(PhaseTimer(clock=lambda: machine.now), torch.device("cuda"))
+
+    def load() -> Any:
+        for _ in range(100):
+            machine.now += 0.002
+            yield ()
+
+    loaded = DevicePrefetcher(torch.device("cuda"), device_wait=phases.device_wait)(load())
+    for number in range(100):
+        with phases.phase("input_wait"):
+            next(loaded)
+        for name, seconds in (("compute", 0.080), ("communication", 0.015), ("optimizer", 0.005)):
+            with phases.phase(name):
+                machine.queue(seconds)
+        if number % 50 == 49:
+            phases.settle()
+    assert machine.waits > 90
+    found = phases.timer.summary()
+    assert found["wall"] == pytest.approx(machine.now)
+    assert found["input_wait"] == pytest.approx(100 * 0.002)
+    assert found["compute"] == pytest.approx(100 * 0.080, rel=0.05)
+    assert found["communication"] == pytest.approx(100 * 0.015, rel=0.05)
+    assert found["optimizer"] == pytest.approx(100 * 0.005, rel=0.25)
 
 
 @pytest.mark.parametrize(("host_s", "waiting_s"), [(0.5, 0.0), (3.0, 1.0)])

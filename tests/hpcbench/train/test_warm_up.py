@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,18 @@ def test_a_run_is_the_same_to_the_bit_with_and_without(
     assert took[0] is not None
     assert took[0] > 0
     same(tmp_path / "without", tmp_path / "with")
+
+
+@pytest.mark.parametrize("graph", ["graph", "whole_step", None])
+def test_the_peak_of_memory_includes_passes_that_are_replayed(
+    graph: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay allocates nothing, so that torch knows the memory of a pass only from before and during the capture."""
+    restarted: list[torch.device] = []
+    monkeypatch.setattr(warm_up_module, "reset_peak_memory", restarted.append)
+    step: Any = SimpleNamespace(**{"graph": None, "whole_step": None} | ({} if graph is None else {graph: object()}))
+    warm_up_module.restart_peak(step, torch.device("cuda"))
+    assert restarted == ([torch.device("cuda")] if graph is None else [])
 
 
 def test_random_numbers_are_as_before(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 PACKAGES = ("torch", "lightning-fabric", "lightning", "numpy", "scipy", "h5py", "mpi4py", "mlperf-logging")
 
 
-def system_description(config: RunConfig, nodes: int = 1, storage: Path | None = None) -> dict[str, Any]:
+def system_description(
+    config: RunConfig, nodes: int = 1, storage: Path | None = None, accelerators: int = 0
+) -> dict[str, Any]:
     """Return the 33 keys that ``mlperf_logging.system_desc_checker`` requires for ``hpc``, rules 3.0.0.
 
     All values are strings except ``other_software_stack``, which maps names to versions. What the machine does not
     report is an empty string, to be filled in by hand. ``storage`` is the folder whose filesystem is described: by
     default the dataset's, else the current one. Processors and accelerators are counted per node, cores and vCPUs per
-    processor.
+    processor. The ranks of a node use ``accelerators`` of them: a launcher may show this rank only its own.
     """
     submission = config.submission
     return {
@@ -42,7 +44,7 @@ def system_description(config: RunConfig, nodes: int = 1, storage: Path | None =
         **memory_and_storage(storage or Path(config.data.root or ".")),
         "host_networking": networking(),
         "host_networking_topology": "",
-        **accelerator(),
+        **accelerator(accelerators),
         "cooling": "",
         "hw_notes": "",
         "framework": f"PyTorch {version('torch')}",
@@ -109,8 +111,8 @@ def networking(root: Path = Path("/sys/class")) -> str:
     return ", ".join(interfaces)
 
 
-def accelerator() -> dict[str, str]:
-    """Keys that describe the accelerators that torch finds, of any kind."""
+def accelerator(used: int = 0) -> dict[str, str]:
+    """Keys that describe the accelerators that torch finds, of any kind; at least ``used`` of them if it finds one."""
     import torch
 
     description = {
@@ -127,7 +129,7 @@ def accelerator() -> dict[str, str]:
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if device is None:
         return description
-    description["accelerators_per_node"] = str(torch.accelerator.device_count())
+    description["accelerators_per_node"] = str(max(torch.accelerator.device_count(), used))
     with contextlib.suppress(AttributeError, RuntimeError):
         properties = torch.get_device_module(device).get_device_properties(0)
         description["accelerator_model_name"] = str(properties.name)

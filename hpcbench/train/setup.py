@@ -307,6 +307,7 @@ def write_description(run: RunContext, data: DataPath) -> None:
         log.quality_target(config.train.target)
     if not run.is_first:
         return
-    run.folder.write_json("system.json", system_description(config, launch.nodes, run.folder.path))
+    description = system_description(config, launch.nodes, run.folder.path, accelerators)
+    run.folder.write_json("system.json", description)
     record: dict[str, Any] = environment_record(sys.argv)
     run.folder.write_json("environment.json", {**record, "ranks": launch.world_size, "launched_by": launch.source})

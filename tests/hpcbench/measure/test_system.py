@@ -111,14 +111,26 @@ def test_networking_lists_infiniband_and_real_ethernet(tmp_path):
     assert networking(tmp_path) == "mlx5_0 200 Gb/sec (4X HDR), eth0 100 Gb/sec"
 
 
-def test_an_accelerator_of_any_kind_is_described(monkeypatch):
+def see_accelerators(monkeypatch, count):
     module = type(
         "M", (), {"get_device_properties": lambda index: type("P", (), {"name": "Z1", "total_memory": 2**36})}
     )
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("xpu"))
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 6)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+
+
+def test_accelerators_that_a_launcher_shows_one_to_each_rank_are_counted(monkeypatch):
+    see_accelerators(monkeypatch, 1)
+    config = resolve(find_application("cosmoflow"), None, None, {})
+    assert system_description(config, accelerators=4)["accelerators_per_node"] == "4"
+    see_accelerators(monkeypatch, 8)
+    assert system_description(config, accelerators=4)["accelerators_per_node"] == "8"
+
+
+def test_an_accelerator_of_any_kind_is_described(monkeypatch):
+    see_accelerators(monkeypatch, 6)
     found = system.accelerator()
     assert found["accelerators_per_node"] == "6"
     assert (found["accelerator_model_name"], found["accelerator_memory_capacity"]) == ("Z1", "64.0 GiB")

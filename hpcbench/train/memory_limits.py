@@ -12,8 +12,9 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.machine_limits import free_memory
 from staging.errors import InputError
 
-NO_MEMORY = ("can't allocate memory", "not enough memory")
-"""Messages of torch's host allocator, whose errors have no class of their own."""
+NO_MEMORY = ("can't allocate memory", "not enough memory", "error: out of memory", "STATUS_ALLOC_FAILED")
+"""Messages without a class of their own: of torch's host allocator, of the driver, which also pins memory and makes
+contexts, and of cuBLAS and cuDNN."""
 
 
 def check_memory(application: Application, config: RunConfig, device: torch.device, local_ranks: int) -> None:

@@ -15,7 +15,7 @@ from hpcbench.application import Application
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig
 from hpcbench.data.files import SPLITS
-from hpcbench.data.simulated_set import RECORD
+from hpcbench.data.simulated_set import GROUPS, RECORD
 from hpcbench.data.workers import allowed_cores, worker_pool
 from hpcbench.parallel.heap import keep_freed_memory
 from staging.atomic import is_temporary, replacing
@@ -160,11 +160,13 @@ def claim(root: Path, wanted: dict[str, Any]) -> None:
     if path.exists():
         try:
             recorded = json.loads(read_text(path))
+            if not isinstance(recorded, dict) or any(not isinstance(recorded.get(part, {}), dict) for part in GROUPS):
+                raise ValueError
         except ValueError:
             raise InputError(f"{path}: damaged; remove the folder or choose another --out") from None
         differing = [
             f"{group}.{key} is {recorded.get(group, {}).get(key)!r} there, {value!r} here"
-            for group in ("data", "simulate")
+            for group in GROUPS
             for key, value in wanted[group].items()
             if recorded.get(group, {}).get(key) != value
         ]

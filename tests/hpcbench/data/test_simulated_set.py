@@ -52,3 +52,12 @@ def test_a_simulation_that_was_killed_while_it_wrote_its_record_begins_again(tmp
     (tmp_path / RECORD).rename(tmp_path / "mine")
     with pytest.raises(InputError, match="is not empty and holds no simulated dataset"):
         claim(tmp_path, wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "null", '{"data": 3}', '{"application": "one", "data": {}, "simulate": []}', "{"]
+)
+def test_a_record_that_is_damaged_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / RECORD).write_text(text)
+    with pytest.raises(InputError, match="damaged; remove the folder or choose another --out"):
+        claim(tmp_path, {"application": "one", "data": {}, "simulate": {}})

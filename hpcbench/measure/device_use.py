@@ -68,15 +68,15 @@ class DeviceUse:
 
 
 def find_utilization(device: torch.device) -> Utilization | Absent:
-    """Return NVML's utilization of a CUDA device (``nvmlDeviceGetUtilizationRates``); others have no counter here."""
-    if device.type != "cuda":
-        return Absent(f"no counter of {device.type} devices is known")
+    """Return NVML's utilization of an NVIDIA GPU (``nvmlDeviceGetUtilizationRates``); others have no counter here."""
+    import torch
+
+    if device.type != "cuda" or torch.version.hip:
+        return Absent(f"no counter of {'ROCm' if device.type == 'cuda' else device.type} devices is known")
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
         return Absent('the package nvidia-ml-py is not installed (pip install "hpcbench-ml[energy]")')
-    import torch
-
     try:
         nvml.nvmlInit()
         uuid = torch.cuda.get_device_properties(device).uuid

@@ -54,6 +54,9 @@ def test_what_is_not_sampled_is_absent_with_a_reason(monkeypatch: pytest.MonkeyP
     assert cpu.row() == {
         "device_busy_s": None, "device_sampled_s": None, "device_note": "no counter of cpu devices is known",
     }  # fmt: skip
+    with monkeypatch.context() as rocm:  # whose devices torch calls cuda, too
+        rocm.setattr(torch.version, "hip", "6.4")
+        assert find_utilization(torch.device("cuda", 0)) == Absent("no counter of ROCm devices is known")
     monkeypatch.setitem(sys.modules, "pynvml", None)
     found = find_utilization(torch.device("cuda", 0))
     assert found == Absent('the package nvidia-ml-py is not installed (pip install "hpcbench-ml[energy]")')

@@ -118,6 +118,9 @@ class Phases:
 
         ``settle`` divides the time as it divides its own wait.
         """
+        if not self.in_step:
+            yield
+            return
         began = self.timer.now()
         with self.timer.span("compute"):
             yield

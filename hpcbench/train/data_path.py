@@ -236,8 +236,8 @@ class DataPath:
 
     def validation_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's share of the validation set on the device, in order: inputs and targets."""
-        for inputs, targets in self.validation_loader.load(self.evaluation_shares()):
-            yield self.to_device(inputs), self.to_device(targets)
+        loaded = self.prefetcher(self.validation_loader.load(self.evaluation_shares()))
+        return ((inputs, targets) for inputs, targets in loaded)
 
     def evaluation_shares(self) -> list[Indices]:
         """The samples of each batch of this rank in an evaluation, in order."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from hpcbench.config.schema import RunConfig
 from hpcbench.data.device_prefetch import UNDER_WAY, DevicePrefetcher
+from hpcbench.parallel.simulated_ranks import data_ranks
+from hpcbench.train.data_path import DataPath
 
 
 class Stream:
@@ -123,6 +127,23 @@ def test_steps_see_their_batches_and_the_host_waits_for_none(device: Device) -> 
     assert seen == list(range(count))
     # The device always has a step to do while the next batch is read and copied, and never keeps many batches.
     assert unfinished[UNDER_WAY:] == [UNDER_WAY + 1] * (count - UNDER_WAY)
+
+
+def test_an_evaluation_keeps_few_batches_that_the_device_has_not_done(device: Device) -> None:
+    """Pinned memory is not free before its copy is done, and the host would fill it with the whole validation set."""
+    run: Any = SimpleNamespace(
+        application=None, config=RunConfig(), device=torch.device("cuda"), threads=1, data_ranks=data_ranks(0, 1),
+        mesh=SimpleNamespace(axes={}, shape=SimpleNamespace(data=1), data_rank=0),
+        task=SimpleNamespace(reads_parts=lambda _: False), phases=SimpleNamespace(device_wait=nullcontext),
+    )  # fmt: skip
+    data, done = DataPath(run, [0] * 9, [0] * 9), list[int]()
+    batches = [(OnHost(device, torch.tensor(number)), OnHost(device, torch.tensor(0))) for number in range(9)]
+    data.validation_loader = SimpleNamespace(load=lambda _: iter(batches))  # type: ignore[assignment]
+    for number, (inputs, _) in enumerate(data.validation_batches()):
+        device.main.work.append(lambda inputs=inputs: done.append(int(inputs.value)))
+        assert number + 1 - len(done) <= UNDER_WAY + 1
+    device.main.drain()
+    assert done == list(range(9))
 
 
 def test_what_is_on_the_device_already_passes_through(device: Device) -> None:

@@ -171,7 +171,9 @@ def test_a_host_waits_for_others_only_while_its_device_has_no_work(
 def test_a_host_that_waits_for_others_in_an_evaluation_evaluates(machine: Machine) -> None:
     phases = Phases(PhaseTimer(clock=lambda: machine.now), torch.device("cpu"))
     with phases.phase("evaluation"), phases.host_wait():
-        machine.now += 1.0
+        machine.now += 0.75
+    with phases.phase("evaluation"), phases.device_wait():
+        machine.now += 0.25
     with phases.host_wait():
         machine.now += 2.0
     phases.settle()

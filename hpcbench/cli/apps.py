@@ -28,7 +28,8 @@ def run(args: argparse.Namespace) -> int:
         presets = application.presets()
         width = max([10, *map(len, presets)])
         for name, path in presets.items():
-            first = path.read_text(encoding="utf-8").splitlines()[0]
-            text = f"  {name:{width}} {first.removeprefix('#').strip()}"
+            first = next(iter(path.read_text(encoding="utf-8").splitlines()), "")
+            said = first.removeprefix("#").strip() if first.startswith("#") else "(its first line is no comment)"
+            text = f"  {name:{width}} {said}"
             print(textwrap.fill(text, 100, subsequent_indent=" " * (width + 3), break_on_hyphens=False))
     return 0

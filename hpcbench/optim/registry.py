@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -69,10 +69,11 @@ def builder_of(info: OptimInfo) -> type[Optimizer]:
 def check_takes(builder: type[Optimizer], options: dict[str, Any], name: str) -> None:
     """Raise ``InputError`` for an option that a plug-in's class does not take, such as ``capturable`` for a graph."""
     known = signature(builder).parameters
+    hands_on = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values())
     for option in options:
         if option == "capturable" and option not in known:
             raise InputError(f"optimizer '{name}' cannot be captured in a graph; set train.cuda_graph false")
-        if option not in known:
+        if option not in known and not hands_on:
             raise InputError(f"optimizer '{name}' ({builder.__name__}) does not take {option}; mend its package")
 
 

@@ -93,6 +93,23 @@ def test_an_optimizer_whose_class_cannot_be_used(install: Install, builder: str,
     assert said in str(error.value)
 
 
+def test_an_optimizer_whose_class_hands_its_options_on_is_made(install: Install) -> None:
+    from torch import nn, ones
+
+    from hpcbench.optim.registry import create_optimizer
+
+    text = (
+        f"{INFO}import torch\nINFO = OptimInfo('wide', '', 'strange:Wide', {{}}, '')\n"
+        "class Wide(torch.optim.SGD):\n"
+        "    def __init__(self, params, **options): super().__init__(params, **options)\n"
+    )
+    install({plugins.OPTIMIZERS: {"wide": "strange:INFO"}}, {"strange/__init__.py": text})
+    groups, config = [{"params": [nn.Parameter(ones(2))]}], OptimConfig(name="wide", lr=0.25)
+    assert create_optimizer(config, groups, "cpu").param_groups[0]["lr"] == 0.25
+    with pytest.raises(InputError, match=r"'wide' cannot be captured in a graph; set train.cuda_graph false"):
+        create_optimizer(config, groups, "cpu", capturable=True)
+
+
 def test_an_optimizer_that_takes_no_capturable_is_not_captured(install: Install) -> None:
     from torch import nn, ones
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from hpcbench import DISTRIBUTION
+from hpcbench.application import Application
 from hpcbench.cli.main import main
 from hpcbench.skeleton import LONGEST_NAME, render, write_package
 from staging.errors import InputError
@@ -93,6 +94,16 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file/waves: cannot write there \(.*\); choose another --out"):
         write_package("waves", tmp_path / "file")
+
+
+@pytest.mark.parametrize("text", ["", "train:\n  target: 1\n"])
+def test_a_preset_that_begins_with_no_comment_is_listed(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    monkeypatch.setattr(Application, "presets", lambda self: {"mine": tmp_path / "mine.yaml"})
+    assert main(["apps"]) == 0
+    assert "  mine       (its first line is no comment)\n" in capsys.readouterr().out
 
 
 def test_an_unknown_action_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,11 @@ FILE_WORDS = {
     "staging.json": "what staging copied, and how fast",
     "examples.npz": "validation samples for pictures",
     "scores.npz": "scores of every validation sample in the last evaluation",
+    "trust_ratios.csv": "norms and trust ratio of every layer",
+    "noise_scale.csv": "gradient noise scale, from small and large batches",
+    "power": "power that the run's nodes drew, in MLPerf's format",
+    "trace.json.gz": "operations of a few steps, for a viewer of traces",
+    "tensorboard": "curves for TensorBoard",
     "checkpoints": "the newest checkpoints, each with its checksum",
 }
 

@@ -17,6 +17,7 @@ from hpcbench.optim.lars import LARS
 from hpcbench.results.layer_plots import MOST_LINES, trust_ratios
 from hpcbench.results.records import read_run
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.run_page import FILE_WORDS, file_pairs
 from hpcbench.train.observers import StepInfo
 from hpcbench.train.trust_ratios import TrustRatios
 from staging.errors import InputError
@@ -126,3 +127,15 @@ def test_an_optimizer_without_them_is_refused() -> None:
         "train.trust_ratios_every (5) needs an optimizer with trust ratios, not adamw; set optim.name to lars, larc, "
         "lamb or nvlamb, or train.trust_ratios_every to 0"
     )
+
+
+@pytest.mark.slow
+def test_the_page_names_each_file_that_measurements_leave(data: Path, tmp_path: Path) -> None:
+    every = ("--train.trust_ratios_every", "1", "--train.noise_scale_every", "1", "--measure.profile_steps", "1")
+    ranks = ("--train.local_batch_size", "2", "--parallel.simulated_ranks", "2", "--measure.warmup_steps", "1")
+    run = train(data, tmp_path / "run", "--optim.name", "lars", *every, *ranks)
+    named = {name for name, _ in file_pairs(read_run(run.path))}
+    left = {path.name for path in run.path.iterdir() if not path.name.startswith(".")}
+    assert {"trust_ratios.csv", "noise_scale.csv", "trace.json.gz"} <= left
+    assert left - named <= {"report.html", "figures", "interrupted"}, "the page itself, and its plots"
+    assert set(FILE_WORDS) >= {"power", "tensorboard"}

@@ -71,6 +71,11 @@ class TrainingStep:
         # On the device, since a captured graph would freeze a plain number, and the last step may have another weight.
         self.weight = torch.ones((), dtype=run.precision.dtype, device=run.device)
 
+    @property
+    def replays(self) -> bool:
+        """Whether passes are replayed as a graph."""
+        return self.graph is not None or self.whole_step is not None
+
     def accumulate(
         self, batch: Batch, loader: Loader, epoch: int, step: int, share: float, *, last: bool, number: int = 0
     ) -> None:

@@ -82,14 +82,9 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
     if run.device.type != "cpu":
         torch.accelerator.synchronize(run.device)
     run.communication.discard_warm_up()
-    restart_peak(step, run.device)
+    if not step.replays:  # torch counts the memory of replayed passes only before they are captured
+        reset_peak_memory(run.device)
     return time.perf_counter() - started
-
-
-def restart_peak(step: TrainingStep, device: torch.device) -> None:
-    """Restart the peak of memory, unless passes are replayed as a graph, whose memory torch counts only beforehand."""
-    if step.graph is None and step.whole_step is None:
-        reset_peak_memory(device)
 
 
 def sizes_of_all(group: Group, own_sizes: set[int], *, empty: bool) -> list[int]:

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from hpcbench.train import run as run_module
 from hpcbench.train import warm_up as warm_up_module
 from hpcbench.train.checkpoint_io import load_newest
 from hpcbench.train.task import Task
+from hpcbench.train.training_step import TrainingStep
 from tests.hpcbench.optim.compiled_loops import compiled_for, loops_to_compile
 from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.interrupted import attempts, same_run
@@ -70,16 +70,24 @@ def test_a_run_is_the_same_to_the_bit_with_and_without(
     same(tmp_path / "without", tmp_path / "with")
 
 
-@pytest.mark.parametrize("graph", ["graph", "whole_step", None])
+@pytest.mark.parametrize("replays", [True, False])
 def test_the_peak_of_memory_includes_passes_that_are_replayed(
-    graph: str | None, monkeypatch: pytest.MonkeyPatch
+    replays: bool, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replay allocates nothing, so that torch knows the memory of a pass only from before and during the capture."""
     restarted: list[torch.device] = []
+    monkeypatch.setattr(run_module, "is_due", lambda config, device: True)
+    monkeypatch.setattr(TrainingStep, "replays", property(lambda step: replays))
     monkeypatch.setattr(warm_up_module, "reset_peak_memory", restarted.append)
-    step: Any = SimpleNamespace(**{"graph": None, "whole_step": None} | ({} if graph is None else {graph: object()}))
-    warm_up_module.restart_peak(step, torch.device("cuda"))
-    assert restarted == ([torch.device("cuda")] if graph is None else [])
+    assert train(tmp_path / "run", *DRAWN) == 0
+    assert restarted == ([] if replays else [torch.device("cpu")])
+
+
+@pytest.mark.parametrize("graph", ["graph", "whole_step", None])
+def test_a_graph_of_the_pass_or_of_the_whole_step_is_replayed(graph: str | None) -> None:
+    step = object.__new__(TrainingStep)
+    vars(step).update({"graph": None, "whole_step": None} | ({} if graph is None else {graph: object()}))
+    assert step.replays == (graph is not None)
 
 
 def test_random_numbers_are_as_before(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

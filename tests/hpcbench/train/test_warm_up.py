@@ -70,24 +70,21 @@ def test_a_run_is_the_same_to_the_bit_with_and_without(
     same(tmp_path / "without", tmp_path / "with")
 
 
-@pytest.mark.parametrize("replays", [True, False])
-def test_the_peak_of_memory_includes_passes_that_are_replayed(
-    replays: bool, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_peak_includes_replayed_passes(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay allocates nothing, so that torch knows the memory of a pass only from before and during the capture."""
     restarted: list[torch.device] = []
     monkeypatch.setattr(run_module, "is_due", lambda config, device: True)
-    monkeypatch.setattr(TrainingStep, "replays", property(lambda step: replays))
     monkeypatch.setattr(warm_up_module, "reset_peak_memory", restarted.append)
-    assert train(tmp_path / "run", *DRAWN) == 0
-    assert restarted == ([] if replays else [torch.device("cpu")])
+    for replays, expected in ((True, []), (False, [torch.device("cpu")])):
+        monkeypatch.setattr(TrainingStep, "replays", property(lambda step, replays=replays: replays))
+        assert (train(tmp_path / str(replays), *DRAWN), restarted) == (0, expected)
 
 
-@pytest.mark.parametrize("graph", ["graph", "whole_step", None])
-def test_a_graph_of_the_pass_or_of_the_whole_step_is_replayed(graph: str | None) -> None:
+@pytest.mark.parametrize("graph", ["graph", "whole_step"])
+def test_a_graph_of_the_pass_or_of_the_whole_step_is_replayed(graph: str) -> None:
     step = object.__new__(TrainingStep)
-    vars(step).update({"graph": None, "whole_step": None} | ({} if graph is None else {graph: object()}))
-    assert step.replays == (graph is not None)
+    vars(step).update({"graph": None, "whole_step": None, graph: object()})
+    assert step.replays
 
 
 def test_random_numbers_are_as_before(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,3 +64,15 @@ def test_with_augmentation_steps_bring_cosmoflow_more_than_universes() -> None:
     means = [statistics.fmean(each["network"]["mae"]) for each in alike]
     assert max(means) - min(means) < 0.01
     assert max(points[8192]["network"]["mae"]) < min(means)
+
+
+def test_the_workstation_preset_comes_close_to_its_baseline_and_misses_its_target() -> None:
+    (point,) = points_of("cosmoflow", "workstation")
+    network, baseline = point["network"], point["baseline"]
+    assert point["samples"] == resolve(find_application("cosmoflow"), "workstation").simulate.train_samples
+    target = resolve(find_application("cosmoflow"), "workstation").train.target
+    assert target is not None
+    assert all(max(target, baseline["mae"]) < error < 1.05 * baseline["mae"] for error in network["mae"])
+    assert statistics.fmean(network["mae_n_s"]) == pytest.approx(baseline["mae_n_s"], rel=0.01)
+    for name in ("mae_omega_m", "mae_sigma_8"):
+        assert min(network[name]) > 1.1 * baseline[name]

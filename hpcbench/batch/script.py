@@ -47,7 +47,7 @@ PAUSES_S = (0, 5, 20, 60, 120)
 START_S = 30
 """Seconds by which a job's time may have begun before its script, whose own clock tells when the limit is reached."""
 
-ALSO_ENDS = {"lsf": ("INT",), "flux": ("HUP",)}
+ALSO_TERMINATE = {"lsf": ("INT",), "flux": ("HUP",)}
 """Signals that come where SIGTERM would. The ``bkill`` of LSF sends SIGINT, after which the run may end before SIGTERM
 comes ten seconds later. The broker of Flux gets SIGTERM and sends SIGHUP to the script.
 """
@@ -96,7 +96,7 @@ def about(job: Job, site: Site) -> list[str]:
 
 def place(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
     """The folders, the job's id and the attempt number."""
-    signals = " ".join([*ALSO_ENDS.get(site.scheduler, ()), "TERM"])
+    signals = " ".join([*ALSO_TERMINATE.get(site.scheduler, ()), "TERM"])
     return [
         "set -euo pipefail",
         "cancelled=",

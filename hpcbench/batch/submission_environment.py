@@ -11,32 +11,30 @@ from collections.abc import Mapping
 
 READABLE = {"SLURM_TIME_FORMAT": "standard"}
 """So that the commands print times as they are read here."""
-OF_HPCBENCH = ("HPCBENCH_ATTEMPT", "HPCBENCH_MARK")
+ATTEMPT_VARIABLES = ("HPCBENCH_ATTEMPT", "HPCBENCH_MARK")
 """What the script of an attempt gives to the next one."""
-OF_A_JOB = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "HYDRA_", "MPI_LOCAL")
+JOB_PREFIXES = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "HYDRA_", "MPI_LOCAL")
 """Beginnings of the names that Slurm and launchers set within a job."""
-OF_USERS = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_MPI_TYPE")
+KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_MPI_TYPE")
 """Variables that people and sites set, within a job, too."""
-STATED = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
-NAMES = {
+DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
+VARIABLES_OF_OPTION = {
     "time": ("TIMELIMIT",), "mem": ("MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"), "requeue": ("NO_REQUEUE",),
     "gpus-per-node": ("GPUS_PER_NODE", "GPUS"),
 }  # fmt: skip
 """What ``SBATCH_*`` calls an option, unless it is the option's own name, and what contradicts it."""
-ALWAYS = ("SBATCH_WAIT", "SBATCH_ARRAY_INX")
+ALWAYS_DROPPED = ("SBATCH_WAIT", "SBATCH_ARRAY_INX")
 """With these, ``sbatch`` does not end before the job, or submits several."""
-
-
-FILTERS = ("SQUEUE_", "SACCT_")
+FILTER_PREFIXES = ("SQUEUE_", "SACCT_")
 """Beginnings of variables with which ``squeue`` and ``sacct`` leave out jobs, which would count as forgotten."""
 
 
 def command_environment(environ: Mapping[str, str], script: str = "") -> dict[str, str]:
     """The environment of a scheduler's command that submits ``script``, or asks or cancels if there is none."""
-    dropped = {*OF_HPCBENCH, *ALWAYS, *(name for name in environ if name.startswith(FILTERS))}
+    dropped = {*ATTEMPT_VARIABLES, *ALWAYS_DROPPED, *(name for name in environ if name.startswith(FILTER_PREFIXES))}
     if "SLURM_JOB_ID" in environ:
-        dropped |= {name for name in environ if name.startswith(OF_A_JOB)} - set(OF_USERS)
-    for option in STATED.findall(script):
-        names = NAMES.get(option, (option.replace("-", "_").upper(),))
+        dropped |= {name for name in environ if name.startswith(JOB_PREFIXES)} - set(KEPT)
+    for option in DIRECTIVE.findall(script):
+        names = VARIABLES_OF_OPTION.get(option, (option.replace("-", "_").upper(),))
         dropped |= {f"SBATCH_{name}" for name in names}
     return {name: value for name, value in environ.items() if name not in dropped} | READABLE

@@ -10,7 +10,7 @@ from hpcbench.parallel.mesh import EmptyPeers, Mesh, empty_axes
 from hpcbench.parallel.mesh_shape import MeshShape, check_axes
 from staging.errors import InputError
 
-OF_FSDP = (
+FSDP_METHODS = (
     "set_requires_gradient_sync", "set_gradient_divide_factor", "set_custom_all_gather", "set_custom_reduce_scatter",
     "set_all_reduce_hook", "set_force_sum_reduction_for_comms",
 )  # fmt: skip
@@ -44,7 +44,7 @@ def check_sharding(config: RunConfig, shape: MeshShape) -> None:
         raise InputError("train.precision 16-mixed scales whole gradients; take bf16-mixed with parallel.shard_states")
     from torch.distributed.fsdp import FSDPModule
 
-    if missing := [name for name in OF_FSDP if not hasattr(FSDPModule, name)]:
+    if missing := [name for name in FSDP_METHODS if not hasattr(FSDPModule, name)]:
         raise InputError(
             f"parallel.shard_states needs a newer torch than {torch.__version__}, whose FSDP2 lacks {missing[0]}; "
             "install one, or set it false"

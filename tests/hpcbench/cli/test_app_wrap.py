@@ -15,7 +15,7 @@ from torch import nn
 from hpcbench.cli.main import main
 from hpcbench.config.schema import RunConfig
 from hpcbench.skeleton.wrap import folder_argument, optimizer_settings
-from hpcbench.skeleton.wrapped import number, preset, render_wrapped
+from hpcbench.skeleton.wrapped import OWN_NAMES, number, preset, render_wrapped
 from hpcbench.skeleton.wrapping import Found, Wrapping
 from staging.errors import InputError
 
@@ -220,3 +220,19 @@ def test_modules_of_the_reader_may_have_names_that_the_written_files_use(
     assert written(plain, "data")["open_split"](RunConfig(), "validation")[0] == (3.0, 4.0)
     lightning = Wrapping("config:Net", data="data_module:Data", loss="config:loss")
     assert len(written(lightning, "data", "root")["open_split"](RunConfig(), "train")) == 2
+
+
+def test_the_names_that_modules_of_the_reader_may_not_take_are_those_of_the_written_files() -> None:
+    """In files that import them."""
+    used: set[str] = set()
+    lightning = Wrapping("zebra:Net", data="zebra:Data", metrics=("loss",))
+    plain = Wrapping("zebra:Net", dataset="zebra:make", loss="zebra:loss", metrics=("zebra:error",))
+    for asked, found in ((lightning, Found(True, {}, "a start", "root")), (lightning, Found(True, {}, "a start", None)),
+                         (plain, Found(False, {}, "a start", None))):  # fmt: skip
+        for file, text in render_wrapped("mine", asked, found).items():
+            if file.endswith(".py") and "import zebra" in text:
+                tree = list(ast.walk(ast.parse(text)))
+                used |= {node.id for node in tree if isinstance(node, ast.Name)}
+                used |= {node.arg for node in tree if isinstance(node, ast.arg)}
+                used |= {node.name for node in tree if isinstance(node, ast.FunctionDef | ast.alias)}
+    assert used - {"zebra", "list", "str"} <= OWN_NAMES

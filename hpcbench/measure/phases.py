@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +58,8 @@ class Phases:
         self._open: list[str] = []
         self._unsettled = False
         """Whether there were events since the last ``settle``."""
-        self._host_waited = 0.0
-        """Seconds in ``host_wait`` since the last ``settle``."""
-        self._device_waited = 0.0
-        """Seconds in ``device_wait`` since the last ``settle``."""
+        self._waited: dict[str, float] = defaultdict(float)
+        """Seconds in ``host_wait`` (waiting) and ``device_wait`` (compute) since the last ``settle``."""
         self._events: list[tuple[str, Any, Any]] = []
         self._inner: list[DeviceInterval] = []
 
@@ -98,37 +97,35 @@ class Phases:
         interval.end = self.event()
         self._inner.append(interval)
 
-    @contextmanager
-    def host_wait(self) -> Iterator[None]:
+    def host_wait(self) -> AbstractContextManager[None]:
         """The host waits for other ranks' hosts, while its device works or waits for their devices.
 
         The time counts as waiting; ``settle`` takes off the time for which the device was busy.
         """
-        if not self.in_step:
-            yield
-            return
-        began = self.timer.now()
-        with self.timer.span("waiting"):
-            yield
-        self._host_waited += self.timer.now() - began
+        return self._wait("waiting")
 
-    @contextmanager
-    def device_wait(self) -> Iterator[None]:
+    def device_wait(self) -> AbstractContextManager[None]:
         """The host waits for steps that its device still works on, before it queues more.
 
         ``settle`` divides the time as it divides its own wait.
         """
+        return self._wait("compute")
+
+    @contextmanager
+    def _wait(self, phase: str) -> Iterator[None]:
+        """Charge a wait within a step to a phase until ``settle`` divides it."""
         if not self.in_step:
             yield
             return
         began = self.timer.now()
-        with self.timer.span("compute"):
+        with self.timer.span(phase):
             yield
-        self._device_waited += self.timer.now() - began
+        self._waited[phase] += self.timer.now() - began
 
     def charge_to_init(self) -> None:
         """Charge steps so far to initialisation, such as passes on made-up samples before the first step."""
-        self._host_waited, self._device_waited, self._unsettled = 0.0, 0.0, False
+        self._unsettled = False
+        self._waited.clear()
         self._events.clear()
         self._inner.clear()
         taken = self.timer.totals()
@@ -137,8 +134,8 @@ class Phases:
 
     def settle(self) -> None:
         """Wait for the device, and divide the host's waiting since the last call as the device divided its work."""
-        host_waited, self._host_waited = self._host_waited, 0.0
-        device_waited, self._device_waited = self._device_waited, 0.0
+        host_waited, device_waited = self._waited["waiting"], self._waited["compute"]
+        self._waited.clear()
         if not self._unsettled:
             return
         before = self.timer.totals()

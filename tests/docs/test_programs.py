@@ -19,6 +19,7 @@ SMALL = {
     "benchmarks/first_reads.py": "--smoke --rounds 1 --place .",
     "benchmarks/interconnect.py": "--preset smoke --repeats 1 --steps 1 --only cosmoflow --latency-s 0.002",
     "benchmarks/interval_coverage.py": "--trials 1",
+    "benchmarks/learning_curve.py cosmoflow": "--samples 16 --seeds 1 --set train.max_epochs=1",
     "benchmarks/loop.py": "--rounds 1 --only cosmoflow --steps 1",
     "benchmarks/plan.py": "--rounds 1 --largest 10000 --command-rounds 1 --command-entries 2000 --memory .",
     "benchmarks/prediction.py": "",

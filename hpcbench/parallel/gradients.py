@@ -26,8 +26,9 @@ class GradientReducer:
     the sum is the gradient of the mean over the global batch.
 
     After ``finish`` each ``grad`` is a view into its bucket; zero or drop it before the next backward pass.
-    With one process the reducer does nothing. ``collectives`` counts the all-reduces launched so far. For the
-    recorder, a bucket arrives when it is launched, and ``finish`` waits for it; packing gradients is not recorded.
+    With one process nothing is sent, and ``finish`` gives zeros to parameters without a gradient. ``collectives``
+    counts the all-reduces launched so far. For the recorder, a bucket arrives when it is launched, and ``finish`` waits
+    for it; packing gradients is not recorded.
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class GradientReducer:
         self.collectives = 0
         self._buckets: list[_Bucket] = []
         self._handles: list[Any] = []
+        self._parameters = _in_order(parameters, backward=backward)
         if group.world_size == 1:
             return
-        for members in _partition(_in_order(parameters, backward=backward), bucket_bytes):
+        for members in _partition(self._parameters, bucket_bytes):
             bucket = _Bucket(members, wire_dtype)
             self._buckets.append(bucket)
             for parameter in members:
@@ -61,6 +63,8 @@ class GradientReducer:
 
     def finish(self) -> None:
         """Launch the remaining buckets, wait for all, and hand out the sums. Call it once per optimizer step."""
+        if not self._buckets:
+            zero_missing(self._parameters)
         while self._next < len(self._buckets):
             self._launch_next()
         for bucket in self._buckets:
@@ -132,6 +136,17 @@ class _Bucket:
         # The sum is handed out as a view, which spares a copy of all gradients.
         for parameter, view in zip(self.parameters, self.views, strict=True):
             parameter.grad = view
+
+
+def zero_missing(parameters: Iterable[nn.Parameter]) -> None:
+    """Give zeros to each parameter without a gradient, as the sum over ranks does.
+
+    An optimizer passes over a parameter without a gradient, but weight decay and momentum move one whose gradient is
+    zero. Without this, such parameters would depend on the number of processes.
+    """
+    for parameter in parameters:
+        if parameter.requires_grad and parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
 
 
 def broadcast_state(model: nn.Module, group: Group) -> None:

@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from hpcbench.optim.tensors import shard_message
 from hpcbench.parallel.exposed import UNRECORDED, Recorder
+from hpcbench.parallel.gradients import zero_missing
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.shard_messages import ShardMessages
@@ -46,7 +47,8 @@ class ShardedGradients:
         self._model.set_requires_gradient_sync(value)
 
     def finish(self) -> None:
-        """Do nothing: nothing is left to sum after the backward pass."""
+        """Give zeros to parameters without a gradient; the backward pass has summed all others."""
+        zero_missing(self._model.parameters())
 
     @contextmanager
     def record_norms(self) -> Iterator[None]:

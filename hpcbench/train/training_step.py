@@ -59,7 +59,7 @@ class TrainingStep:
         self.graph: GraphedStep | None = None
         """The forward and backward pass as a graph, if the step is not one."""
         if whole:
-            self.whole_step = WholeStep(self.forward_backward, optimizer, run.device, clip=self.clip)
+            self.whole_step = WholeStep(self.whole_gradients, optimizer, run.device, clip=self.clip)
         elif train.cuda_graph:
             assert isinstance(reducer, GradientReducer)  # a graph captures no messages (validate_graph)
             reducer.place_gradients()
@@ -111,6 +111,12 @@ class TrainingStep:
         loss = self.run.task.loss(output, target) * self.weight if len(inputs) else output.sum()
         self.run.precision.backward(loss)
         return loss.detach()
+
+    def whole_gradients(self, inputs: Tensor, target: Tensor) -> Tensor:
+        """All gradients of a step with one batch, as ``update`` leaves them to the optimizer; returns its loss."""
+        loss = self.forward_backward(inputs, target)
+        self.reducer.finish()
+        return loss
 
     def forward(self, inputs: Tensor, target: Tensor) -> Tensor:
         """The model's output in the run's precision, as float32 (float64 in a float64 run).

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import torch
 
+from hpcbench.parallel.group import connect
+from staging.ranks.launch import Launch
+from tests.hpcbench.parallel.programs.collectives import moved_without_a_gradient
 from tests.hpcbench.parallel.spawned import spawned
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -95,6 +98,12 @@ def test_gradients_keep_the_layout_of_their_parameters(rank_results: list[dict[s
 
 def test_a_parameter_without_gradient_holds_nobody_up(rank_results: list[dict[str, Any]]) -> None:
     assert all(rank["unused"] == [6.0, 6.0, 0.0, 0.0] for rank in rank_results)
+
+
+def test_a_parameter_without_gradient_decays_alike_on_one_rank_and_three(rank_results: list[dict[str, Any]]) -> None:
+    alone = moved_without_a_gradient(connect(Launch()))
+    assert alone == pytest.approx([0.95**2 - 0.1 * 0.95 - 0.1, 0.95**2])
+    assert all(rank["moved"] == pytest.approx(alone, abs=1e-15) for rank in rank_results)
 
 
 def test_gradients_travel_rounded_where_that_is_asked_and_keep_their_dtype(rank_results: list[dict[str, Any]]) -> None:

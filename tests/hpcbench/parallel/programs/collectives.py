@@ -75,6 +75,19 @@ def unused_parameter(group: Group) -> list[float]:
     return [*used.grad.tolist(), *unused.grad.tolist()]  # type: ignore[union-attr]
 
 
+def moved_without_a_gradient(group: Group) -> list[float]:
+    """Two parameters after two steps with weight decay, of which one never gets a gradient."""
+    used, unused = (nn.Parameter(torch.ones(1, dtype=torch.float64)) for _ in range(2))
+    reducer = GradientReducer([used, unused], group, bucket_bytes=8)
+    optimizer = torch.optim.SGD([used, unused], lr=0.1, weight_decay=0.5)
+    for _ in range(2):
+        (used / group.world_size).sum().backward()
+        reducer.finish()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [used.item(), unused.item()]
+
+
 def rounded_sum(group: Group, wire_dtype: torch.dtype | None) -> tuple[list[float], str]:
     """The gradient of a parameter that is 1 + 2^-10 on each rank, summed as ``wire_dtype``, and its own dtype."""
     parameter = nn.Parameter(torch.zeros(2))
@@ -129,6 +142,7 @@ def main() -> None:
         "object": group.broadcast_object({"rank": group.rank}, source=1),
         "reducer": reduce_steps(group),
         "unused": unused_parameter(group),
+        "moved": moved_without_a_gradient(group),
         "rounded": {name: rounded_sum(group, dtype) for name, dtype in WIRES.items()},
         "sent": [sent_before_the_first_layer(group, backward) for backward in (True, False)],
         "batchnorm": batchnorm(group),

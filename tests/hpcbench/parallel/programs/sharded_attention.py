@@ -59,10 +59,24 @@ def compared(group: Group, at_least: int) -> dict[str, Any]:
     return {"units": kinds, "gradients": gradients, "outputs": outputs}
 
 
+def gradient_of_an_unused_layer(group: Group) -> list[float]:
+    """Of a sharded model that has a layer too many, after its backward pass and ``finish``."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
+    model.forward = model[0].forward  # type: ignore[method-assign]
+    gradients = shard_model(model, group, MeshShape(2))
+    gradients.enabled = True
+    model(torch.ones(1, 2)).sum().backward()
+    gradients.finish()
+    missing = model[1].weight.grad
+    return [] if missing is None else gathered(missing).flatten().tolist()
+
+
 def main() -> None:
     torch.set_num_threads(1)
     group = connect(detect(os.environ), timeout_s=60)
-    everyone = group.all_gather_object({size: compared(group, size) for size in (1000, 3000)})
+    found: dict[str, Any] = {str(size): compared(group, size) for size in (1000, 3000)}
+    found["unused"] = gradient_of_an_unused_layer(group)
+    everyone = group.all_gather_object(found)
     if group.rank == 0:
         print(json.dumps(everyone), flush=True)
     group.close()

@@ -114,6 +114,7 @@ def largest_draws(random: np.random.Generator, number: int, count: int) -> NDArr
     return np.asarray(-special.ndtri(-np.expm1(np.log(1 - random.random(count)) / number)))
 
 
+@cache
 def olympic_error(count: int) -> float:
     """Standard error of the olympic mean of ``count`` normal values, three or more, over the deviation of one.
 

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
 from hpcbench import DISTRIBUTION, plugins
+from staging.errors import InputError
+
+REQUIRED_PARTS = ("data", "model", "task")
+"""Modules that every application has. They are not imported here, since they import torch."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,7 @@ def is_foreign(point: EntryPoint) -> bool:
 def check_of(group: str) -> Callable[[str], object]:
     """The function that raises ``InputError`` for the name of a bad plug-in of a group."""
     if group == plugins.APPLICATIONS:
-        from hpcbench.application import find_application
-
-        return find_application
+        return usable_application
     if group == plugins.OPTIMIZERS:
         from hpcbench.config.optimizers import optimizer_info
         from hpcbench.optim.registry import builder_of
@@ -62,3 +64,24 @@ def check_of(group: str) -> Callable[[str], object]:
     from hpcbench.batch.site import package_folder
 
     return package_folder
+
+
+def usable_application(name: str) -> None:
+    """Raise ``InputError`` unless the application has its modules and a preset, and all its presets can be read."""
+    from hpcbench.application import find_application
+    from hpcbench.config.resolve import resolve
+
+    application = find_application(name)
+    missing = [part for part in REQUIRED_PARTS if not application.has(part)]
+    if missing:
+        raise InputError(f"application '{name}' has no module {application.package}.{missing[0]}; mend its package")
+    if not application.presets():
+        raise InputError(f"application '{name}' has no preset, a file configs/NAME.yaml; mend its package")
+    for preset in application.presets():
+        try:
+            resolve(application, preset)
+        except InputError as error:
+            raise InputError(f"preset '{preset}' of application '{name}': {error}") from error
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(f"application '{name}' cannot be configured ({reason}); mend its package") from error

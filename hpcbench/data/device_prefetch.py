@@ -20,8 +20,9 @@ class DevicePrefetcher:
 
     The host queues steps and does not wait for them, so that the next batch is requested, and copied, while the device
     still works on the previous one. That needs pinned memory: from a loader that pins, or with ``pin``, which pins
-    here. Tensors that are already on the device pass through, as does everything if the device is a CPU. The host is in
-    ``device_wait`` while it waits for the device, so that few enough steps are queued; the batch is there by then.
+    the others here. Tensors that are already on the device pass through, as does everything if the device is a CPU. The
+    host is in ``device_wait`` while it waits for the device, so that few enough steps are queued; the batch is there by
+    then.
     """
 
     def __init__(

@@ -14,6 +14,8 @@ ENDED = {
     "rank_lost": "a rank was lost", "hang": "a rank did not answer", "error": "error",
 }  # fmt: skip
 """How an attempt ended, by its cause."""
+UNKNOWN = "unknown"
+"""A gap that the clock does not tell."""
 
 
 def attempts_table(attempts: Attempts) -> dict[str, Any]:
@@ -22,9 +24,10 @@ def attempts_table(attempts: Attempts) -> dict[str, Any]:
     if len(attempt_list) < 2:
         return {}
     gaps = [0.0, *(after.started - before.ended for before, after in pairwise(attempt_list))]
+    clock_set_back = min(gaps) < 0
     lines = [
         {
-            "number": str(number), "started": _moment(attempt.started), "gap": f"{gap:,.3f}" if number > 1 else "",
+            "number": str(number), "started": _moment(attempt.started), "gap": _gap(gap) if number > 1 else "",
             "wall": f"{attempt.wall_s:,.3f}", "steps": _steps(attempt),
             "ended": _ended(attempt, last=attempt is attempt_list[-1]),
         }
@@ -32,11 +35,16 @@ def attempts_table(attempts: Attempts) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "lines": lines,
-        "gap": f"{sum(gaps):,.3f}",
+        "gap": UNKNOWN if clock_set_back else f"{sum(gaps):,.3f}",
+        "clock_set_back": clock_set_back,
         "wall": f"{attempts.wall_s:,.3f}",
         "span": f"{attempt_list[-1].ended - attempt_list[0].started:,.3f}",
         "killed": any(attempt.cause is None for attempt in attempt_list[:-1]),
     }
+
+
+def _gap(seconds: float) -> str:
+    return f"{seconds:,.3f}" if seconds >= 0 else UNKNOWN
 
 
 def _moment(started: float) -> str:

@@ -56,7 +56,8 @@ class DataPath:
         """The rows of every sample that this node has staged, if it does not have all of them."""
         asked = run.config.data.workers
         self.workers = default_workers(run.threads) if asked is None else asked
-        self.prefetcher = DevicePrefetcher(run.device, device_wait=run.phases.device_wait)
+        # Reader processes have pinned their batches; those that this process reads itself are pinned here.
+        self.prefetcher = DevicePrefetcher(run.device, pin=True, device_wait=run.phases.device_wait)
         self.training_loader: Loader
         self.validation_loader: Loader
         self.first_reads: FirstReads | None = None

@@ -144,6 +144,8 @@ def test_an_evaluation_keeps_few_batches_that_the_device_has_not_done(device: De
         assert number + 1 - len(done) <= UNDER_WAY + 1
     device.main.drain()
     assert done == list(range(9))
+    # The loader read them in this process, and so did not pin them.
+    assert all(tensor.pinned for batch in batches for tensor in batch)
 
 
 def test_what_is_on_the_device_already_passes_through(device: Device) -> None:

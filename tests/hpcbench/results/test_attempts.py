@@ -15,6 +15,7 @@ from hpcbench.cli.main import main
 from hpcbench.measure.slow_nodes import slow_nodes
 from hpcbench.results import units
 from hpcbench.results.attempts import Attempt, Attempts, summed
+from hpcbench.results.attempts_table import attempts_table
 from hpcbench.results.compare import group
 from hpcbench.results.phase_table import attempts_of_ranks
 from hpcbench.results.rank_phases import rank_name
@@ -195,3 +196,15 @@ def test_a_damaged_row_is_one_line(row: object, tmp_path: Path) -> None:
     (tmp_path / "attempts.json").write_text(json.dumps(values))
     with pytest.raises(DataError, match=r"attempts\.json: is damaged"):
         Attempts.read(tmp_path)
+
+
+def test_a_gap_that_the_clock_does_not_tell_is_unknown() -> None:
+    def attempt(started: float, ended: float) -> Attempt:
+        return Attempt(started=started, ended=ended, first_step=0, last_step=1, wall_s=ended - started)
+
+    told = attempts_table(Attempts([attempt(100, 110), attempt(115, 120)]))
+    assert (told["lines"][1]["gap"], told["gap"], told["span"]) == ("5.000", "5.000", "20.000")
+    assert not told["clock_set_back"]
+    set_back = attempts_table(Attempts([attempt(100, 110), attempt(90, 95), attempt(96, 99)]))
+    assert [line["gap"] for line in set_back["lines"]] == ["", "unknown", "1.000"]
+    assert (set_back["gap"], set_back["clock_set_back"]) == ("unknown", True)

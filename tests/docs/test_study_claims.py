@@ -114,17 +114,32 @@ def test_what_the_study_of_deepcam_shows_so_far() -> None:
     row = words("docs/studies/README.md").split("| [deepcam-convergence](deepcam-convergence) |")[1].split(" |")[0]
     folder = STUDIES / "deepcam-convergence"
     table, runs = (folder / "table.txt").read_text(encoding="utf-8"), pd.read_csv(folder / "results.csv")
+    summaries = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("runs/*/summary.json")]
+    hours = sum(summary["wall_s"] for summary in summaries) / 3600
     ended = runs[runs["status"].isin(["reached", "missed"])]
-    assert f"{len(ended)} of about 270 runs" in row
-    seeds = ended[(ended["role"] == "seed") & ended["borrowed_from"].isna()]
-    assert dict(seeds.groupby("optimizer").size()) == {"adamw": 18, "lamb": 18}, "complete: 3 seeds at 6 batches"
-    ratio, p, detectable = compared("adamw", "lamb", table)
-    value, _, interval = ratio.removesuffix(")").partition(" (")
-    assert f"adamw takes {value} of the epochs of lamb (95 %: {interval}, p {p}), and a ratio of {detectable} " in row
-    assert float(p) > 0.05
-    critical = {name: re.findall(rf"^  {name}: E_min .*, B_crit (.*?), noise", table, re.MULTILINE)[0]
-                for name in ("adamw", "lamb")}  # fmt: skip
-    assert f"B_crit is {critical['adamw']} for adamw and {critical['lamb']} for lamb" in row
-    assert set(seeds[seeds["batch"] == 128]["status"]) == {"missed"}
+    assert f"{len(ended)} of 298 runs, {hours:.1f} core-hours" in row
+    seeds = ended[ended["role"] == "seed"]
+    own = seeds[seeds["borrowed_from"].isna()]
+    complete = ("lars", "adamw", "lamb")
+    assert dict(own.groupby("optimizer").size()) == dict.fromkeys(sorted(complete), 18), "3 seeds at 6 batches"
+    assert dict(seeds.groupby("optimizer").size()) == dict.fromkeys(sorted(complete), 27), "and 3 borrowed rates"
+    pairs = [compared(*pair, table) for pair in (("lars", "adamw"), ("lars", "lamb"), ("adamw", "lamb"))]
+    first, *others = (ratio.removesuffix(")").split(" (") for ratio, _, _ in pairs)
+    assert f"lars takes {first[0]} of the epochs of adamw (95 %: {first[1]}) and " in row
+    assert "{} of those of lamb ({}), and adamw {} of those of lamb ({}); ".format(*others[0], *others[1]) in row
+    assert all(float(p) > 0.05 for _, p, _ in pairs)
+    detectable = [found for _, _, found in pairs]
+    assert f"ratios of {min(detectable)} to {max(detectable)} would have been found" in row
+    critical = [re.findall(rf"^  {name}: E_min .*, B_crit (.*?), noise", table, re.MULTILINE)[0] for name in complete]
+    assert "B_crit is {} for lars, {} for adamw and {} for lamb".format(*critical) in row
+    assert set(own[own["batch"] == 128]["status"]) == {"missed"}
+    costs = [compared(f"{name} from 4", name, table) for name in complete]
+    assert all(float(p) > 0.05 for _, p, _ in costs)
+    cost = [ratio for ratio, _, _ in costs]
+    assert f"{cost[0]} of the epochs for lars, {cost[1]} for adamw and {cost[2]} for lamb" in row
     at_edge = re.findall(r"^ +(\d+)  adamw +[\d.]+  x [\d.]+\*", table, re.MULTILINE)
-    assert f"at {' and '.join(at_edge)} the best rate of adamw is the largest of its search" in row
+    assert f"at {' and '.join(at_edge)} the best rate of adamw is the largest of its search" in row.lower()
+    early = own[(own["batch"] == 4) & (own["epochs_to_target"] < 3)]
+    assert set(early["optimizer"]) == {"lars", "adamw"}
+    adamw_at_4 = own[(own["batch"] == 4) & (own["optimizer"] == "adamw")]["epochs_to_target"].mean()
+    assert f"at batch 4 it meets the target in {adamw_at_4:.1f} epochs" in row

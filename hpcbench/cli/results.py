@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     show(records)
     entries = entries_of(records, cache=cache)
     show_entries(entries)
-    if not entries and any(record.origin == "own" and record.status == "success" for record in records):
+    if not entries and any(record.origin != "published" and record.converged for record in records):
         print(f"\nMinutes are computed here from the logs. {NOT_VERIFIED}.")
     if write is not None:
         write(runs_frame(records))

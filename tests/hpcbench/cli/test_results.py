@@ -219,8 +219,17 @@ def test_entries_have_a_score_or_say_why_not(published: Path, capsys: pytest.Cap
     assert "v1.0 ORG two deepcam: count: 1 run where the rules ask for 5" in shown
     assert "v1.0 ORG one cosmoflow: count: 1 instance, fewer than 10" in shown
     assert "Result not verified by MLCommons Association." in shown
-    assert main(["results", str(WITHIN_EPOCHS)]) == 0
-    assert "MLCommons" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["0.124", "0.01"])
+def test_minutes_of_a_log_by_itself_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str) -> None:
+    """Nothing says that it is a published one; a log that misses its target has no minutes."""
+    named = json.dumps({"key": "quality_target", "time_ms": 0, "value": float(target), "metadata": {}})
+    (tmp_path / "result_1.txt").write_text(f":::MLLOG {named}\n{COSMOFLOW.read_text('latin-1')}")
+    assert main(["results", str(tmp_path / "result_1.txt"), "--out", str(tmp_path / "runs.csv")]) == 0
+    said = "Minutes are computed here from the logs. Result not verified by MLCommons Association."
+    assert (said in capsys.readouterr().out) is (target == "0.124")
+    assert list(pd.read_csv(tmp_path / "runs.csv")["verified"]) == [NOT_VERIFIED]
 
 
 @pytest.mark.slow

@@ -205,9 +205,10 @@ def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder
         faults.append(
             f"its log is of {f'the {logged} division' if logged else 'no division'} instead of the {division}"
         )
-    batch = scenario.batch.global_size
-    if batch is not None and summary.global_batch_size != batch:
-        faults.append(f"global batch {summary.global_batch_size:,} instead of {batch:,}")
+    sizes = ((summary.global_batch_size, scenario.batch.global_size, "global"),
+             (summary.local_batch_size, scenario.batch.local_size, "local"))  # fmt: skip
+    faults += [f"{what} batch {here:,} instead of {asked:,}" for here, asked, what in sizes
+               if asked is not None and here != asked]  # fmt: skip
     if entry.category.released and not entry.rehearsal:
         record = installed(folder)
         if record is None or not record["unchanged"]:

@@ -70,6 +70,7 @@ def test_runs_that_converge_faster_than_the_reference_miss_what_was_promised(
         ({"simulated_ranks": 2}, "ranks or nodes were simulated: times are not theirs"),
         ({"train_samples": 512}, "512 training samples instead of 121,266"),
         ({"epochs": 4}, "4 epochs where 5 count"),
+        ({"local": 4}, "local batch 4 instead of 12"),
         ({"settings": {"optim.lr": "0.01"}}, "optim.lr 0.01, while the category fixes optim.lr at 0.0005"),
         ({"settings": {"train.precision": "64-true"}}, "train.precision 64-true, while the category allows"),
     ],

@@ -17,14 +17,20 @@ from hpcbench.study.progress import say
 HEADERS = ("nodes", "instances", "ranks", "local batch", "micro-batches", "global batch", "memory", "runs", "")
 
 
-def plan_page(entries: Sequence[Entry], site: Site) -> int:
-    """Print the plan of each entry; returns 2 if a part cannot run. Raises ``InputError`` for what is forbidden."""
+def plan_page(entries: Sequence[Entry], site: Site, left_out: Sequence[str] = ()) -> int:
+    """Print the plan of each entry; returns 2 if a part cannot run. Raises ``InputError`` for what is forbidden.
+
+    ``left_out``: throughput scenarios that are not planned, since nothing says how large an instance is.
+    """
     campaign, category = entries[0].campaign, entries[0].category
     blocks, runs = [f"{campaign.title}, {category.name}, on {site.title}"], True
     for entry in entries:
         text, fits = plan_entry(entry, site)
         blocks.append(text)
         runs = runs and fits
+    if left_out:
+        words = f"not planned: {', '.join(left_out)}; give --instance-nodes, the nodes of each instance"
+        blocks.append("\n".join(filled(words, "", "  ")))
     if category.released:
         words = f"packages: {category.name} needs the released ones; here {packages_words(installation())}"
         blocks.append("\n".join(filled(words, "", "  ")))

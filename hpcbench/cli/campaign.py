@@ -162,9 +162,11 @@ def plan(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     campaign = campaign_of(args)
     site = site_of(args)
     scenarios = scenarios_of(args, campaign, every=True)
-    if args.instance_nodes is None and args.scenario is None:  # the user did not say how large an instance is
-        scenarios = [scenario for scenario in scenarios if not scenario.throughput]
-    return plan_page([entry_of(args, overrides, campaign, scenario) for scenario in scenarios], site)
+    planned = scenarios
+    if args.instance_nodes is None:  # the user did not say how large an instance is
+        planned = [scenario for scenario in scenarios if not scenario.throughput] or scenarios
+    left_out = [scenario.name for scenario in scenarios if scenario not in planned]
+    return plan_page([entry_of(args, overrides, campaign, scenario) for scenario in planned], site, left_out)
 
 
 def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:

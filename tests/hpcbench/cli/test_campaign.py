@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hpcbench.campaign import campaign_run, plan, runs, sizes
+from hpcbench.campaign.read_rules import campaign_path
 from hpcbench.cli.main import main
 from hpcbench.config.schema import RunConfig
 from hpcbench.planning.dataset_size import DatasetSize
@@ -80,6 +82,24 @@ def test_plan_says_what_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
     machine = ["--machine", "frontier", "--nodes", "128"]
     assert main(["campaign", "plan", "nersc10-deepcam", *machine]) == 0
     assert "1,024            2" in capsys.readouterr().out, "Frontier's nodes have eight accelerators"
+
+
+@pytest.mark.usefixtures("four_gib_a_sample")
+def test_plan_names_the_scenarios_that_need_the_size_of_an_instance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "not planned: cosmoflow-throughput, deepcam-throughput; give --instance-nodes"
+    assert main(["campaign", "plan", "mlperf-hpc-3.0", *PERLMUTTER, "--nodes", "16"]) == 0
+    assert said in capsys.readouterr().out
+    main(["campaign", "plan", "mlperf-hpc-3.0", *PERLMUTTER, "--nodes", "16", "--instance-nodes", "1"])
+    out = capsys.readouterr().out
+    assert "not planned" not in out
+    assert "deepcam-throughput: Throughput of DeepCAM" in out
+    rules = tmp_path / "models.yaml"
+    tree = yaml.safe_load(campaign_path("mlperf-hpc-3.0", {}).read_text())
+    rules.write_text(yaml.safe_dump({**tree, "scenarios": [s for s in tree["scenarios"] if s.get("throughput")]}))
+    line = refused(capsys, "plan", "--rules", str(rules), *PERLMUTTER, "--nodes", "16")
+    assert line == "scenario cosmoflow-throughput needs --instance-nodes, the nodes of each instance"
 
 
 @pytest.mark.usefixtures("four_gib_a_sample")

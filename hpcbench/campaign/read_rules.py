@@ -58,39 +58,51 @@ def campaign_path(name: str, environ: Mapping[str, str] | None = None) -> Path:
 def read_campaign(path: Path, environ: Mapping[str, str] | None = None) -> Campaign:
     """The campaign of a file. Raises a one-line ``InputError`` with file, line and key of what is wrong."""
     tree = read_yaml(path)
-    base = tree.get("extends")
+    base, under = tree.get("extends"), None
     if base is not None:
         if not isinstance(base, str):
             raise located(path, "extends must be the name of a campaign")
-        under = read_yaml(campaign_path(base, environ))
-        if "extends" in under:
+        under = extended_path(base, path, environ)
+        below = read_yaml(under)
+        if "extends" in below:
             raise located(path, f"extends: campaign '{base}' extends another one itself; extend that")
-        tree = {**under, **{key: value for key, value in tree.items() if key != "extends"}}
-    return campaign_of(tree, path)
+        tree = {**below, **{key: value for key, value in tree.items() if key != "extends"}}
+    return campaign_of(tree, path, under)
 
 
-def campaign_of(tree: Tree, path: Path) -> Campaign:
-    """The campaign of the values of a file. Raises ``InputError``."""
+def extended_path(base: str, path: Path, environ: Mapping[str, str] | None) -> Path:
+    """The file of the campaign ``base``, which that at ``path`` extends: a name, or a file beside it."""
+    is_file = base.endswith((".yaml", ".yml")) and base not in known_campaigns(environ)
+    return path.parent / base if is_file else campaign_path(base, environ)
+
+
+def campaign_of(tree: Tree, path: Path, under: Path | None = None) -> Campaign:
+    """The campaign of the values of a file, and of the file ``under`` that it extends. Raises ``InputError``."""
     try:
         campaign = from_values(Campaign, {"name": path.stem, **tree}, "")
         check(campaign)
         check_recipes(campaign)
     except InputError as error:
-        raise located(path, str(error)) from None
+        raise located(path, str(error), under) from None
     return campaign
 
 
-def located(path: Path, message: str) -> InputError:
-    """The error with file and, if the file itself has the key that the message begins with, line."""
-    lines = lines_of(path)
+def located(path: Path, message: str, under: Path | None = None) -> InputError:
+    """The error with file and, if the file itself has the key that the message begins with, line.
+
+    It names the file ``under`` that ``path`` extends if the key is from there.
+    """
     match = AT.match(message)
+    whole = "" if match is None else match["path"] + (match["unknown"] or match["key"] or "")
+    lines, top = lines_of(path), re.match(r"[\w-]*", whole)
+    if under is not None and top and top[0] and top[0] not in lines:
+        theirs = lines_of(under)
+        path, lines = (under, theirs) if top[0] in theirs else (path, lines)
     line = None
-    if match is not None:
-        whole = match["path"] + (match["unknown"] or match["key"] or "")
-        while whole and line is None:
-            whole = whole.rstrip(".")
-            line = lines.get(whole)
-            whole = re.sub(r"(\[\d+\]|(^|\.)[\w-]+)$", "", whole)
+    while whole and line is None:
+        whole = whole.rstrip(".")
+        line = lines.get(whole)
+        whole = re.sub(r"(\[\d+\]|(^|\.)[\w-]+)$", "", whole)
     return InputError(f"{path}{f', line {line}' if line else ''}: {message}")
 
 

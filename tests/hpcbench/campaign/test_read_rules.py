@@ -203,6 +203,24 @@ def test_own_campaigns_come_first_and_may_extend_others(tmp_path: Path) -> None:
         read_campaign(tmp_path / "ours.yaml", environ)
 
 
+def test_a_file_may_extend_one_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the command runs; a fault in that one is told with its line there."""
+    text = (CAMPAIGNS / "nersc10-deepcam.yaml").read_text()
+    (tmp_path / "contract").mkdir()
+    monkeypatch.chdir(tmp_path)
+    base, ours = Path("contract/base.yaml"), Path("contract/ours.yaml")
+    base.write_text(text)
+    ours.write_text("extends: base.yaml\ntitle: Ours\n")
+    assert (read_campaign(ours).title, len(read_campaign(ours).scenarios)) == ("Ours", 1)
+    base.write_text(text.replace("replicates: 1", "replicates: none", 1))
+    line = text[: text.index("replicates: 1")].count("\n") + 1
+    with pytest.raises(InputError, match=rf"^contract/base.yaml, line {line}: scenarios\[0\].replicates \(none\)"):
+        read_campaign(ours)
+    ours.write_text("extends: base.yaml\ntitle: []\n")
+    with pytest.raises(InputError, match=r"^contract/ours.yaml, line 2: title"):
+        read_campaign(ours)
+
+
 def test_committed_values_name_scenarios(tmp_path: Path) -> None:
     path = tmp_path / "ours.yaml"
     path.write_text("extends: esif-hpc-4\nacceptance:\n  - {scenario: s3, category: baseline, nodes: 8, value: 1}\n")

@@ -22,7 +22,10 @@ MOST_TOLD = 4
 
 
 def pair_sentence(pair: Decomposition, labels: Labels) -> str:
-    """Why one entry takes longer than the other, its largest factors first."""
+    """Why one entry takes longer than the other, its largest factors first.
+
+    They multiply the time: a factor above 1 of the rate is a lower rate.
+    """
     slow, fast, sign = (pair.a, pair.b, 1.0) if pair.total >= 0 else (pair.b, pair.a, -1.0)
     told = sorted(
         ((term, sign * pair.terms[term.name]) for term in TERMS if abs(pair.terms.get(term.name, 0.0)) > TOLD),
@@ -31,7 +34,7 @@ def pair_sentence(pair: Decomposition, labels: Labels) -> str:
     reasons = ", ".join(f"{term.label} ×{units.significant(exp(value))}" for term, value in told[:MOST_TOLD])
     return (
         f"{labels[slow.identity]} takes {exp(abs(pair.total)):.2f} times as long as {labels[fast.identity]}"
-        + (f": {reasons}" if reasons else "") + "."
+        + (f"; factors of the time: {reasons}" if reasons else "") + "."
     )  # fmt: skip
 
 

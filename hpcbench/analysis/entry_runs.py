@@ -107,7 +107,7 @@ def entries_of_runs(records: Iterable[RunRecord]) -> list[EntryRuns]:
     for record in records:
         if not record.pruned:
             groups.setdefault(group_key(record), []).append(record)
-    return unique_names([entry_of(runs) for runs in groups.values()])
+    return unique_names(told_apart([entry_of(runs) for runs in groups.values()]))
 
 
 def group_key(record: RunRecord) -> tuple[object, ...]:
@@ -116,7 +116,8 @@ def group_key(record: RunRecord) -> tuple[object, ...]:
         who = (record.round, record.organization, record.system, record.application, record.mode)
         tree = None if record.origin == "published" else str(Path(record.path).parent)
         return record.origin, tree, record.division, *who
-    setup = (record.application, record.system, record.nodes, record.accelerators, record.global_batch_size)
+    setup = (record.application, record.system, record.nodes, record.accelerators, record.global_batch_size,
+             record.precision, any("simulated" in note for note in record.notes))  # fmt: skip
     recipe = tuple(sorted((key, str(value)) for key, value in record.recipe.items()))
     folder = None if record.origin == "own" else str(Path(record.path).parent)
     return record.origin, folder, setup, recipe, record.train_samples
@@ -197,6 +198,17 @@ def name_of(run: RunRecord) -> str:
     nodes = "" if run.nodes is None else f" {counted(run.nodes, 'node')}"
     batch = "" if run.global_batch_size is None else f" batch {run.global_batch_size}"
     return f"{run.origin} {run.system or 'system'}{nodes}{batch}"
+
+
+def told_apart(entries: Sequence[EntryRuns]) -> list[EntryRuns]:
+    """Entries with their precision in the name, where others of the same name have another."""
+    precisions: dict[tuple[str, str], set[str | None]] = {}
+    for entry in entries:
+        precisions.setdefault(entry.identity, set()).add(entry.first.precision)
+    return [
+        replace(entry, name=f"{entry.name} {entry.first.precision}")
+        if entry.first.precision and len(precisions[entry.identity]) > 1 else entry for entry in entries
+    ]  # fmt: skip
 
 
 def unique_names(entries: Sequence[EntryRuns]) -> list[EntryRuns]:

@@ -86,6 +86,7 @@ def use_epochs(record: RunRecord, folder: RunFolder) -> None:
 def use_summary(record: RunRecord, summary: Summary) -> None:
     """Fill in what the official log does not say."""
     record.accelerator = text(summary.device)
+    record.precision = text(summary.precision)
     record.system = record.system or record.accelerator
     if summary.warm_samples_per_s:  # epochs in the log may be cut short, by a target, a limit of steps or a resume
         record.samples_per_s = summary.warm_samples_per_s

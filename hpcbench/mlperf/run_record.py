@@ -64,6 +64,9 @@ class RunRecord:
     train_samples: int | None = field(default=None, metadata=source("train_samples", "samples"))
     validation_samples: int | None = field(default=None, metadata=source("eval_samples", "samples"))
     optimizer: str | None = field(default=None, metadata=source("opt_name"))
+    precision: str | None = field(
+        default=None, metadata=source("train.precision of own runs, from their summary; official logs do not tell it")
+    )
     recipe: dict[str, Any] = field(
         default_factory=dict,
         metadata=source("opt_*, scheduler_*, dropout, batchnorm_group_size, gradient_accumulation_frequency"),

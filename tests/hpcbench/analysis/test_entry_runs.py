@@ -85,6 +85,18 @@ def test_own_runs_of_one_setup_are_an_entry_and_others_are_not() -> None:
     assert found[0].name == "own box 2 nodes batch 16"
 
 
+def test_own_runs_of_two_precisions_are_two_entries_and_simulated_ones_a_third() -> None:
+    """Their times are not those of one setup, and a mean over both would be of none."""
+    own = [replace(run(number), origin="own", precision=precision) for number, precision in
+           enumerate(("32-true", "bf16-mixed", "32-true", "bf16-mixed", "bf16-mixed"))]  # fmt: skip
+    own[4].notes = ["its 2 nodes were simulated on one machine"]
+    name = "own box 2 nodes batch 16"
+    assert {each.name: len(each.runs) for each in entries_of_runs(own)} == {
+        f"{name} 32-true": 2, f"{name} bf16-mixed": 2, f"{name} bf16-mixed (2)": 1,
+    }  # fmt: skip
+    assert [each.name for each in entries_of_runs(own[1:4:2])] == [name], "of one precision the name needs none"
+
+
 def test_notes_on_own_runs_are_told_once() -> None:
     own = [replace(run(number), origin="own", notes=["4 ranks were simulated"]) for number in range(2)]
     assert entry(*own).notes == ("4 ranks were simulated",)

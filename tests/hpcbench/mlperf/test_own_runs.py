@@ -46,6 +46,7 @@ def test_a_run_that_met_its_target(runs: dict[str, RunRecord]) -> None:
     assert found.epochs == summary.epochs_to_target == 1
     assert found.quality == pytest.approx(summary.metrics["mae"])
     assert found.seed == 5
+    assert found.precision == summary.precision
     assert (found.nodes, found.global_batch_size, found.train_samples) == (1, 4, summary.train_samples)
     assert found.time_to_train_s == pytest.approx(summary.time_to_solution_s, abs=0.002)
     epochs = RunFolder.open(found.path).read_epochs()

@@ -147,6 +147,10 @@ def printed(analysis: Analysis) -> str:
         )
         for entry in analysis.entries if entry.why_not is not None
     ]  # fmt: skip
+    sentences += [
+        textwrap.fill(one_line(f"{entry.name} ({application_name(entry.key[0])}): {note}."), 98, subsequent_indent="  ")
+        for entry in analysis.entries if entry.is_own for note in entry.notes
+    ]  # fmt: skip
     own = [f"\nEntries of no round: {NOT_VERIFIED}."] if analysis.has_own_entries else []
     return "\n".join([*rankings, *sentences, *own])
 

@@ -212,3 +212,15 @@ def test_an_entry_of_several_batches_is_left_out_with_its_reason(
     assert main(["analyze", str(published), "--out", str(published / "out")]) == 0
     assert f"v1.0 ORG mixed (DeepCAM) is left out: {why}." in " ".join(capsys.readouterr().out.split())
     assert why in (published / "out" / "analysis.html").read_text()
+
+
+@pytest.mark.slow
+def test_notes_on_own_runs_are_on_the_screen_too(
+    published: Path, own_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Simulated nodes head no ranking without a word."""
+    text = (own_run / "mllog.txt").read_text()
+    lines = text.splitlines()
+    (own_run / "mllog.txt").write_text("\n".join([*lines[:5], lines[5][:-9], *lines[6:]]) + "\n")
+    assert main(["analyze", str(own_run), str(published / "v1.0"), "--out", str(published / "out")]) == 0
+    assert "(DeepCAM): 1 line cannot be read, the first: " in " ".join(capsys.readouterr().out.split())

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         of_reference = is_reference_recipe(application, ruleset, batch, measured.recipe)
         known = on_another_system(known, ratios_of(published_entries(), of_reference), of_reference)
     projection = project(known, measured.costs, RUNS[application], reference if measured.division == "closed" else None)
-    for line in measured.left_out:
+    for line in filter(None, (*measured.left_out, measured.smaller_set)):
         print(textwrap.fill(line, 98, subsequent_indent="  "))
     print(f"{textwrap.fill(measured.words, 98, subsequent_indent='  ')}\n")
     for line in interval_words(projection, known):

@@ -29,6 +29,8 @@ class MeasuredCosts:
     costs: Costs
     left_out: tuple[str, ...] = ()
     """Lines on the runs that do not count, because they did not end or were cut off."""
+    smaller_set: str = ""
+    """What the runs cannot tell, because they train on fewer samples than the published set has; empty if not."""
 
     @property
     def words(self) -> str:
@@ -68,8 +70,19 @@ def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
         first.record.recipe,
         Costs(tuple(rate_of(run) for run in runs), statistics.median(evaluation_s(run, validation) for run in runs),
               statistics.median(fixed_s(run) for run in runs), train),
-        tuple(left_out),
+        tuple(left_out), smaller_set(runs, train),
     )  # fmt: skip
+
+
+def smaller_set(runs: Sequence[SubmittedRun], published: int) -> str:
+    """A line on staging and the first epoch of a set smaller than the published one, which do not grow with it here."""
+    fewest = min((run.record.train_samples or published for run in runs), default=published)
+    if fewest >= published:
+        return ""
+    return (
+        f"The set of the runs has {fewest:,} of {published:,} training samples: staging and the extra time of the "
+        "first epoch are counted as for this set, and take longer with the published one."
+    )
 
 
 def refuse_other_work(run: SubmittedRun) -> None:

@@ -182,6 +182,20 @@ def test_runs_that_are_left_out_are_named(
     assert f"no run is left: {unended} is left out" in capsys.readouterr().err
 
 
+def test_a_set_smaller_than_the_published_one_is_told(
+    tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rate is that of the published set, but not its staging."""
+    run = build_run(tmp_path / "run")
+    said = "The set of the runs has 4,096 of 524,288 training samples: staging and the extra time of the first epoch"
+    assert main(["project", str(run)]) == 0
+    assert "The set of the runs" not in capsys.readouterr().out
+    log = run / "mllog.txt"
+    log.write_text(log.read_text().replace('"value": 524288', '"value": 4096'))
+    assert main(["project", str(run)]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_command(tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(build_run(tmp_path / f"r{number}", seed=number)) for number in (1, 2)]
     assert main(["project", *runs]) == 0

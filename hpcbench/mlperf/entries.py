@@ -27,7 +27,7 @@ from hpcbench.mlperf.entry import (
     unrepeated,
     why_lost,
 )
-from hpcbench.mlperf.entry_rules import check_entry, wrong_ends
+from hpcbench.mlperf.entry_rules import check_entry, other_samples, wrong_ends
 from hpcbench.mlperf.explain_scores import explain
 from hpcbench.mlperf.find_logs import IN_TREES, LOG
 from hpcbench.mlperf.log_cache import LogCache
@@ -121,12 +121,13 @@ def score(entry: Entry, cache: LogCache | None = None) -> None:
 def may_have_score(entry: Entry, counting: Sequence[RunRecord], needed: int | None) -> bool:
     """Whether the rules give a score: to enough runs that pass the convergence test and, if closed, share no seed.
 
-    Copies of a log are no runs, and a time is none if the lines between its ends contradict it. Instances that
-    share a seed are left out of ``counting``. v0.7 has no rule on seeds.
+    Copies of a log are no runs, and a time is none if the lines between its ends contradict it, or if a closed run has
+    another set than the published one. Instances that share a seed are left out of ``counting``. v0.7 has no rule on
+    seeds.
     """
     if needed is not None and len(counting) < needed:
         return False
-    if copies(unrepeated(entry)) or any(wrong_ends(run) for run in counting):
+    if copies(unrepeated(entry)) or any(wrong_ends(run) or other_samples(run) for run in counting):
         return False
     alike = entry.first.mode != "throughput" and repeated_seeds(entry) > 0
     if alike and entry.first.division == "closed" and entry.ruleset is not None:

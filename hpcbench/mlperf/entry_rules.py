@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpcbench.measure.log_rules import PUBLISHED_SAMPLES
 from hpcbench.mlperf.log_phases import WRONG_ENDS
 from hpcbench.mlperf.read_log import claims_epochs, count, text, whole
+from hpcbench.mlperf.rulesets import WITHOUT
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.units import counted
 from staging.errors import DataError
@@ -20,6 +22,8 @@ from staging.formats.regular import read_text
 
 LONGEST_INIT_S = 1800.0
 """Bound of the untimed initialisation; the compliance checker requires less than this in both divisions."""
+SAME_SAMPLES = 1e-3
+"""Some logs give the samples that their loader takes, up to this fraction fewer than those of the set."""
 TIME_TO_TRAIN = "strong"
 DAY_S = 86_400.0
 
@@ -72,6 +76,7 @@ def check_entry(runs: Sequence[RunRecord], pruned: int) -> Findings:
     check_clock(findings, runs)
     check_epochs(findings, runs)
     check_recipe(findings, runs)
+    check_samples(findings, runs)
     if throughput:
         check_alone(findings, organization, folder.name)
         check_scale(findings, runs, pruned, described)
@@ -140,6 +145,25 @@ def check_recipe(findings: Findings, runs: Sequence[RunRecord]) -> None:
     unlike = [key for key in keys if len({repr(run.recipe.get(key)) for run in runs if run.recipe}) > 1]
     if unlike:
         findings.notes.append(f"recipe: the runs differ in {', '.join(unlike[:5])}")
+
+
+def check_samples(findings: Findings, runs: Sequence[RunRecord]) -> None:
+    """Closed runs train and evaluate on the published set."""
+    other = [why for run in runs if (why := other_samples(run))]
+    if other:
+        findings.faults.append(f"samples: {other[0]}, in {len(other)} of {counted(len(runs), 'log')}")
+
+
+def other_samples(run: RunRecord) -> str | None:
+    """How the set of a closed run differs from the published one in size; ``None`` if it does not, or is unknown."""
+    published = PUBLISHED_SAMPLES.get(run.application or "", ())
+    if run.division != "closed" or run.round == WITHOUT:
+        return None
+    logged = (run.train_samples, run.validation_samples)
+    for here, there, what in zip(logged, published, ("training", "validation"), strict=False):
+        if here is not None and abs(here - there) > SAME_SAMPLES * there:
+            return f"{here:,} {what} samples, the published set has {there:,}"
+    return None
 
 
 def check_alone(findings: Findings, organization: Path, benchmark: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hpcbench.mlperf.convergence_check import RUNS
 from hpcbench.mlperf.entry import Entry, accepted, copies, failed, unrepeated
+from hpcbench.mlperf.entry_rules import other_samples
 from hpcbench.mlperf.official_score import OfficialScore
 from hpcbench.mlperf.rulesets import WITHOUT, ruleset_of_round
 from hpcbench.mlperf.run_record import RunRecord
@@ -54,6 +55,8 @@ def differences(entry: Entry, official: OfficialScore) -> list[str]:
         reasons.append(f"it counts {counted(missed, 'run')} without the target before run_stop")
     if copies(unrepeated(entry)):
         reasons.append("it counts copies of a log")
+    if any(other_samples(run) for run in entry.runs):
+        reasons.append("it does not see that the set is another")
     if any(of_several(entry, run) for run in entry.runs):
         reasons.append("of several lines run_start or run_stop it takes others than the first")
     rejected = sum(not log.accepted for log in entry.logs.values())

@@ -13,6 +13,7 @@ from hpcbench.config.schema import SubmissionConfig
 from hpcbench.measure.log_rules import PUBLISHED_TARGETS
 from hpcbench.mlperf.compliance import check_log
 from hpcbench.mlperf.convergence_check import check_convergence, has_points
+from hpcbench.mlperf.entry_rules import other_samples
 from hpcbench.results.units import counted
 from hpcbench.submission.power_logs import LEAST_READINGS, NodePower, power_of
 from hpcbench.submission.submission_tree import NamedEntry
@@ -42,7 +43,7 @@ def find_faults(named: Sequence[NamedEntry], folder: Path, ruleset: str, facts: 
     findings: list[Finding] = []
     timed = {named_entry.entry.benchmark for named_entry in named if named_entry.entry.mode == "strong"}
     for named_entry in named:
-        for part in (count, quality, seeds, convergence, machines, power):
+        for part in (count, quality, samples, seeds, convergence, machines, power):
             findings += part(named_entry, ruleset)
         findings += logs(named_entry, folder, ruleset)
         if named_entry.entry.mode == "weak" and named_entry.entry.benchmark not in timed:
@@ -101,6 +102,14 @@ def quality(named: NamedEntry, ruleset: str) -> Iterator[Finding]:
                       "reaches it")  # fmt: skip
     else:
         yield Finding(named.words, f"{words}, which counts as the slowest: {names}", note=True)
+
+
+def samples(named: NamedEntry, ruleset: str) -> Iterator[Finding]:
+    """Closed runs train on the published set; of CosmoFlow's the official checkers count no samples."""
+    other = [why for run in named.entry.runs if (why := other_samples(run.record))]
+    if other:
+        yield Finding(named.words, f"not submittable: {other[0]}, in {counted(len(other), 'run')}",
+                      "train on the published dataset")  # fmt: skip
 
 
 def seeds(named: NamedEntry, ruleset: str) -> Iterator[Finding]:

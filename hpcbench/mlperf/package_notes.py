@@ -13,8 +13,8 @@ from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.results.units import counted
 from staging.errors import InputError
 
-OFFICIAL = ("count: ", "seeds: ", "convergence: ", "official: ")
-"""Findings that the package checker reports in its own words."""
+OFFICIAL = ("count: ", "seeds: ", "convergence: ", "official: ", "ruleset: ")
+"""Findings that the package checker reports in its own words, and the ruleset, which is the one asked for."""
 
 
 def notes_of(checked: FolderCheck) -> list[str]:

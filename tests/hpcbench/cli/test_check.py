@@ -106,6 +106,8 @@ def test_a_folder_of_runs_keeps_the_rules_of_a_package(tmp_path, capsys):
     assert main(["check", str(folder)]) == 0
     row = cells(capsys.readouterr().out)[0]
     assert row[-8:] == ["to", "train", "closed", "3.0.0", "5", "0", row[-2], "pass"]
+    main(["check", str(folder), "--ruleset", "2.0.0"])
+    assert "3.0.0" not in capsys.readouterr().out, "no note names another ruleset than the one asked for"
     (folder / "result_4.txt").unlink()
     shutil.copy(folder / "result_0.txt", folder / "result_1.txt")
     assert main(["check", str(folder)]) == 1
@@ -191,7 +193,9 @@ def test_the_first_round_has_no_rules(tmp_path, capsys):
         assert cells(output)[0][-2:] == ["no", "rules"]
         assert "round v0.7 has no official HPC ruleset; --ruleset 1.0.0 checks it" in output
     assert main(["check", str(tmp_path / "v0.7"), "--ruleset", "1.0.0"]) == 1
-    assert cells(capsys.readouterr().out)[0][-1] == "FAIL"
+    output = capsys.readouterr().out
+    assert cells(output)[0][-1] == "FAIL"
+    assert "ruleset: None" not in output
 
 
 def test_checking_writes_nothing(tmp_path, monkeypatch):

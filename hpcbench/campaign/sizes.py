@@ -73,7 +73,7 @@ def plan_size(entry: Entry, config: RunConfig, site: Site, nodes: int, per_node:
         instances * (1 if entry.scenario.throughput else entry.scenario.replicates),
         room=room_of_rank(site, per_node),
     )  # fmt: skip
-    for problem in (instances_problem(entry, plan), batch_problem(plan, parts), dataset_problem(entry, plan)):
+    for problem in (instances_problem(entry, plan), batch_problem(entry, plan, parts), dataset_problem(entry, plan)):
         if problem:
             return replace(plan, problem=problem)
     return with_memory(entry, config, plan, per_run, per_node)
@@ -108,16 +108,19 @@ def who(plan: SizePlan, ranks: int | None = None) -> str:
     return counted(plan.ranks if ranks is None else ranks, "GPU" if plan.accelerators else "rank")
 
 
-def batch_problem(plan: SizePlan, parts: int) -> str:
-    """Why the global batch does not divide evenly; empty if it does."""
+def batch_problem(entry: Entry, plan: SizePlan, parts: int) -> str:
+    """Why the global batch does not divide evenly, and what does if the rules leave it open; empty if it divides."""
     if plan.local_batch:
         return ""
     batch = plan.global_batch
+    is_fixed = entry.scenario.batch.global_size is not None
+    other = "" if is_fixed else "; give another batch with --global-batch-size, and its recipe with --preset"
     if parts > batch:
-        return f"{who(plan)} are more than the samples of a global batch of {batch:,}; at most {batch:,} can share it"
+        return (f"{who(plan)} are more than the samples of a global batch of {batch:,}; at most {batch:,} can share "
+                f"it{other}")  # fmt: skip
     below = max(n for n in range(1, parts + 1) if batch % n == 0)
     above = min(n for n in range(parts, batch + 1) if batch % n == 0)
-    return (f"{who(plan)} cannot share a global batch of {batch:,} evenly; {below:,} or {above:,} can")  # fmt: skip
+    return f"{who(plan)} cannot share a global batch of {batch:,} evenly; {below:,} or {above:,} can{other}"
 
 
 def dataset_problem(entry: Entry, plan: SizePlan) -> str:

@@ -72,6 +72,12 @@ def test_accumulation_makes_it_fit_where_the_rules_allow_it(perlmutter: Site) ->
     assert (plan.problem, plan.local_batch, plan.accumulation) == ("", 2, 16)
 
 
+@pytest.mark.parametrize(("nodes", "more"), [(64, "at most 128 can share it"), (12, "32 or 64 can")])
+def test_a_batch_that_the_rules_leave_open_may_be_another(perlmutter: Site, nodes: int, more: str) -> None:
+    (plan,) = plans(entry_of(shipped("mlperf-hpc-3.0"), "deepcam", "closed", nodes=(nodes,)), perlmutter)
+    assert plan.problem.endswith(f"{more}; give another batch with --global-batch-size, and its recipe with --preset")
+
+
 @pytest.mark.usefixtures("four_gib_a_sample")
 def test_instances(perlmutter: Site) -> None:
     entry = entry_of(shipped("mlperf-hpc-3.0"), "deepcam-throughput", "open", nodes=(20, 80, 85), instance_nodes=16)

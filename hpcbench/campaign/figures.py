@@ -236,13 +236,13 @@ def convergence_of(entry: Entry, runs: Sequence[CampaignRun], failed: int = 0) -
     ruleset, benchmark = entry.category.convergence_ruleset, entry.application.benchmark
     if not ruleset or entry.rehearsal or not runs or not has_points(benchmark, ruleset):
         return None
-    throughput, batch = entry.scenario.throughput, runs[0].summary.global_batch_size
+    throughput, first = entry.scenario.throughput, next((run for run in runs if run.valid), runs[0])
     epochs = [run.summary.epochs_to_target for run in runs if run.valid]
     if not throughput:
         epochs += [None] * (len(runs) - len(epochs) + failed)
     if len(epochs) < 3:
         return None
-    test = check_convergence(benchmark, ruleset, batch, epochs)
+    test = check_convergence(benchmark, ruleset, first.summary.global_batch_size, epochs)
     return replace(test, factor=1.0) if throughput else test
 
 

@@ -48,11 +48,12 @@ def target_fault(summary: Summary) -> str:
 
 
 def judged(entry: Entry, runs: Sequence[CampaignRun]) -> list[CampaignRun]:
-    """The runs, with a fault for each that the others make invalid: it is a copy of one, or has the seed of one.
+    """The runs, with a fault for each that the others make invalid: it is a copy of one, or has the seed of one, or
+    another batch.
 
     Of instances of a throughput with one seed the first valid one counts, as in a submission.
     """
-    runs = without_copies(runs)
+    runs = of_one_batch(entry, without_copies(runs))
     if "seeds" not in entry.scenario.validity:
         return runs
     counts = Counter(run.summary.seed for run in runs)
@@ -77,3 +78,16 @@ def without_copies(runs: Sequence[CampaignRun]) -> list[CampaignRun]:
         other = first.setdefault(log, run.name) if record.start_unix_s is not None and record.qualities else run.name
         found.append(run if other == run.name else replace(run, faults=(*run.faults, f"its log is that of {other}")))
     return found
+
+
+def of_one_batch(entry: Entry, runs: Sequence[CampaignRun]) -> list[CampaignRun]:
+    """The runs; where the rules leave the batch open, with a fault for each that has another than most have."""
+    fixed, batches = entry.scenario.batch, Counter(run.summary.global_batch_size for run in runs)
+    if len(batches) < 2 or fixed.local_size is not None or fixed.global_size is not None:
+        return list(runs)
+    usual = max(batches, key=lambda batch: batches[batch])
+    return [
+        run if run.summary.global_batch_size == usual else replace(run, faults=(
+            *run.faults, f"global batch {run.summary.global_batch_size:,}, and {usual:,} of the other runs",
+        )) for run in runs
+    ]  # fmt: skip

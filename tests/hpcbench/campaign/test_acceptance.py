@@ -104,6 +104,18 @@ def test_seeds_that_two_runs_share(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "does not count: seed 4 is another run's, too" in capsys.readouterr().out
 
 
+def test_runs_of_one_size_have_one_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the rules leave it open, too: a mean over two batches is the time of neither."""
+    own = [{"local": local, "epochs": epochs, "epoch_s": 60.0, "seed": seed}
+           for seed, (local, epochs) in enumerate(((4, 9), (2, 7), (2, 7), (2, 7), (2, 7)))]  # fmt: skip
+    folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam", "closed", 16, own)
+    report(folder)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "r1 does not count: global batch 256, and 128 of the other runs" in said
+    assert "7.000 min (olympic of 5, 1 of 5 runs not valid)" in said
+    assert "convergence: 7 epochs, the reference 6.944" in said, "the reference is that of batch 128"
+
+
 def test_a_log_that_is_copied_with_another_seed_is_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = [{"local": 2, "epochs": 7, "epoch_s": 60.0, "seed": seed} for seed in (1, 2, 3, 4, 5)]
     folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam", "open", 16, own)

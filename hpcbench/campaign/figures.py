@@ -187,6 +187,8 @@ def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder
     scenario, summary, faults = entry.scenario, run.summary, []
     if (summary.simulated_ranks or summary.simulated_nodes) and not entry.rehearsal:
         faults.append("ranks or nodes were simulated: times are not theirs")
+    if summary.nodes != run.nodes and not summary.simulated_nodes:
+        faults.append(f"{counted(summary.nodes, 'node')} instead of {run.nodes:,}")
     if "target" in scenario.validity and summary.status != "success":
         faults.append(target_fault(summary))
     if "epochs" in scenario.validity:

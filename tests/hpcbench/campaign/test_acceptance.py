@@ -11,6 +11,7 @@ import pytest
 from hpcbench.campaign.report import report
 from hpcbench.campaign.rules import Campaign, Commitment
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
+from hpcbench.results.run_folder import RunFolder
 from tests.hpcbench.campaign.made_up import UNCHANGED, make_size, shipped
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -86,6 +87,17 @@ def test_runs_that_do_not_count(
     assert "n0001-r2 does not count: " in out
     assert said in out
     assert "open: s1, baseline, 1 node: 2 of 3 valid runs" in out
+
+
+def test_a_run_on_other_nodes_does_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a folder that was put in the place of another."""
+    folder = make_size(tmp_path / "c", committed(0.70), "s1", "baseline", 1, runs(0.7, 0.7, 0.7))
+    first = RunFolder(next((tmp_path / "c").rglob("n0001-r1")))
+    first.write_summary(replace(first.read_summary(), nodes=2))
+    assert report(folder) == TARGET_NOT_REACHED
+    said = " ".join(capsys.readouterr().out.split())
+    assert "n0001-r1 does not count: 2 nodes instead of 1" in said
+    assert "open: s1, baseline, 1 node: 2 of 3 valid runs" in said
 
 
 def test_changed_packages_count_where_the_category_allows_changed_code(

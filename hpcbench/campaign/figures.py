@@ -182,6 +182,12 @@ def seconds_of_epochs(folder: RunFolder, epochs: int) -> float | None:
     return (max([*ends["epoch_stop"], *ends["eval_stop"]]) - start) / 1e3
 
 
+def resumed_within(folder: RunFolder, epochs: int) -> bool:
+    """Whether a run was resumed before the end of its first ``epochs``: its log then lacks a part or has a gap."""
+    events, _ = read_events(folder.mllog, is_of_the_run)
+    return any(event.key == "resumed" and (event.epoch or 0) < epochs for event in events)
+
+
 def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder) -> list[str]:
     """Why a run does not count."""
     scenario, summary, faults = entry.scenario, run.summary, []
@@ -195,6 +201,8 @@ def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder
         needed = scenario.metric.epochs or scenario.stop.epochs
         if summary.epochs < needed:
             faults.append(f"{counted_epochs(summary.epochs)} where {needed} count")
+    if scenario.metric.epochs is not None and summary.resumed and resumed_within(folder, scenario.metric.epochs):
+        faults.append(f"it was resumed within the {counted(scenario.metric.epochs, 'epoch')} that count")
     if "samples" in scenario.validity:
         pairs = ((summary.train_samples, scenario.dataset.train_samples, "training"),
                  (summary.validation_samples, scenario.dataset.validation_samples, "validation"))  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,25 @@ def test_a_run_on_other_nodes_does_not_count(tmp_path: Path, capsys: pytest.Capt
     said = " ".join(capsys.readouterr().out.split())
     assert "n0001-r1 does not count: 2 nodes instead of 1" in said
     assert "open: s1, baseline, 1 node: 2 of 3 valid runs" in said
+
+
+@pytest.mark.parametrize(("epoch", "counts"), [(0, False), (15.5, False), (16, True)])
+def test_epochs_that_count_are_in_one_piece(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], epoch: float, counts: bool
+) -> None:
+    """The log of a run that was resumed within its first epoch begins in the middle of it."""
+    own = [{"local": 2, "epochs": 20, "epoch_s": 15.0}]
+    folder = make_size(tmp_path / "c", shipped("nersc10-deepcam"), "deepcam", "baseline", 256, own)
+    run = RunFolder(next((tmp_path / "c").rglob("n0256-r1")))
+    run.write_summary(replace(run.read_summary(), resumed=1))
+    head, *lines = run.epochs.read_text().splitlines()
+    run.epochs.write_text("\n".join([f"{head},eval_s", *(f"{line},0.0" for line in lines)]) + "\n")
+    event = {"key": "resumed", "value": "mllog-part1.txt", "time_ms": 1, "metadata": {"epoch_num": epoch}}
+    run.mllog.write_text(f"{run.mllog.read_text()}:::MLLOG {json.dumps(event)}\n")
+    report(folder)
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("n0256-r1 does not count: it was resumed within the 16 epochs that count" in said) is not counts
+    assert ("240.0 s (median of 1)" in said) is counts
 
 
 def test_changed_packages_count_where_the_category_allows_changed_code(

@@ -72,7 +72,24 @@ def entries_of(
         score(entry, cache)
         explain(entry)
     check_beside(made)
+    note_crashes(made)
     return list(made.values())
+
+
+def note_crashes(entries: Mapping[Path, Entry]) -> None:
+    """Say of entries with an official score that the command crashes on another entry of the organization.
+
+    That ends it for all of them.
+    """
+    crashed: dict[Path, Path] = {}
+    for folder, entry in entries.items():
+        if entry.official is not None and entry.official.crash is not None:
+            crashed.setdefault(folder.parents[2], folder)
+    for folder, entry in entries.items():
+        other = crashed.get(folder.parents[2])
+        if other is not None and entry.official is not None and entry.official.minutes is not None:
+            where = "/".join(other.parts[-3:])
+            entry.notes.append(f"official: of this folder alone; the command crashes on {where} and scores none")
 
 
 def check_beside(entries: Mapping[Path, Entry]) -> None:

@@ -156,6 +156,13 @@ def test_unequal_instances_end_the_official_command(tmp_path: Path) -> None:
     assert str(theirs(folder)).startswith("crash: AssertionError")
     assert said(entry).startswith("official: the tool crashes, with all of the organization: AssertionError: instances")
     assert "sizes: instances of 16 and 24 accelerators" in entry.faults
+    beside = make(tmp_path)
+    found = {each.first.mode: each for each in entries_of(read_runs(find_runs([beside.parents[3]])))}
+    other = found["time to train"]
+    assert other.official is not None
+    assert other.official.minutes is not None
+    assert said(other) == "official: of this folder alone; the command crashes on box/weak/deepcam and scores none"
+    assert said(entry_of(beside)) == "", "of no other folder anything is known"
 
 
 def test_rejected_instances_are_left_out_by_the_official_tool(tmp_path: Path) -> None:

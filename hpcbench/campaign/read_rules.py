@@ -58,7 +58,8 @@ def campaign_path(name: str, environ: Mapping[str, str] | None = None) -> Path:
 def read_campaign(path: Path, environ: Mapping[str, str] | None = None) -> Campaign:
     """The campaign of a file. Raises a one-line ``InputError`` with file, line and key of what is wrong."""
     tree = read_yaml(path)
-    base, under = tree.get("extends"), None
+    base = tree.get("extends")
+    under: Path | None = None
     if base is not None:
         if not isinstance(base, str):
             raise located(path, "extends must be the name of a campaign")

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    "round", "organization", "system", "application", "division", "category", "mode", "ruleset", "runs", "pruned",
-    "accelerators", "global_batch_size", "score", "official", "official_crash", "models_per_min", "mean_epochs",
-    "reference_epochs", "least_epochs", "unit_of_epochs", "factor", "faults", "notes", "verified",
+    "origin", "round", "organization", "system", "application", "division", "category", "mode", "ruleset", "runs",
+    "pruned", "accelerators", "global_batch_size", "score", "official", "official_crash", "models_per_min",
+    "mean_epochs", "reference_epochs", "least_epochs", "unit_of_epochs", "factor", "faults", "notes", "verified",
 )  # fmt: skip
-"""``score`` and ``official`` are in minutes; ``score`` is already normalised by ``factor``, 1 for a throughput.
+"""``origin`` is ``published``, or ``submission`` of a tree that ``hpcbench package`` wrote, whatever its round.
+
+``score`` and ``official`` are in minutes; ``score`` is already normalised by ``factor``, 1 for a throughput.
 
 ``unit_of_epochs`` is that of the three columns before it: of OpenFold they count samples. ``verified`` says that scores
 are computed here.
@@ -28,7 +30,7 @@ def row_of(entry: Entry) -> dict[str, Any]:
     """Return the cells of an entry; a value that it does not have is missing."""
     first, test, official = entry.first, entry.convergence, entry.official
     return {
-        "round": first.round, "organization": first.organization, "system": first.system,
+        "origin": first.origin, "round": first.round, "organization": first.organization, "system": first.system,
         "application": first.application, "division": first.division, "category": first.category, "mode": first.mode,
         "ruleset": entry.ruleset, "runs": len(entry.runs), "pruned": entry.pruned, "accelerators": first.accelerators,
         "global_batch_size": first.global_batch_size, "score": entry.score_min,

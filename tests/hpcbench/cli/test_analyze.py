@@ -115,7 +115,11 @@ def test_a_packaged_submission_is_your_own(tmp_path: Path, capsys: pytest.Captur
     words = ["package", "LAB", *map(str, runs), "--system", "box", "--out", str(tmp_path / "v3.0")]
     assert main(words) in (0, 1)
     capsys.readouterr()
-    assert main(["results", str(tmp_path / "v3.0"), "--out", str(tmp_path / "runs.csv")]) == 0
+    entries = tmp_path / "entries.csv"
+    words = ["results", str(tmp_path / "v3.0"), "--out", str(tmp_path / "runs.csv"), "--entries", str(entries)]
+    assert main(words) == 0
+    with entries.open(newline="") as lines:
+        assert [(row["origin"], row["round"]) for row in csv.DictReader(lines)] == [("submission", "v3.0")]
     shown = capsys.readouterr().out
     assert [line.split()[:2] for line in shown.splitlines()[2:3]] == [["submission", "box"]]
     assert "v3.0 closed  LAB" in shown, "it is an entry all the same"

@@ -14,8 +14,10 @@ from hpcbench.results.mllog_reader import MARK
 from staging.errors import DataError
 
 PATH, HOST, USER = "<path>", "<host>", "<user>"
-PATHS = re.compile(r"(?<![\w/.<>~$}])(?:~[\w.-]*)?/(?!/)[^\s\"'`,;:()\[\]{}<>|=]+")
-"""Absolute paths, and paths below a home; not the end of a relative path, nor of an address with ``://``."""
+PATHS = re.compile(r"(?:(?<=file://)|(?<![\w/.<>~$}])(?:~[\w.-]*)?)/(?!/)[^\s\"'`,;:()\[\]{}<>|=]+")
+"""Absolute paths, those of ``file://``, and paths below a home; not the end of a relative path or other address."""
+INTERFACE = r"(?:-(?:hsn|ib|opa|eth|mgmt)\d*)?"
+"""What the name of a network interface adds to that of its host, such as ``-hsn0``."""
 HOMES = re.compile(r"/(?:home|homes|users|Users|u)/(?:([a-z])/)?([\w.+-]+)")
 """Where paths name a user: below a home, or below a letter there."""
 OFFICIAL = re.compile(r"submission_|opt_|scheduler_")
@@ -38,9 +40,9 @@ class Scrubber:
     def text(self, text: str) -> str:
         """``text`` without paths and without names of hosts or people."""
         text = PATHS.sub(PATH, text)
-        for names, word in ((self.hosts, HOST), (self.users, USER)):
+        for names, more, word in ((self.hosts, INTERFACE, HOST), (self.users, "", USER)):
             for name in sorted(names, key=len, reverse=True):
-                text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", word, text)
+                text = re.sub(rf"(?<![\w.-]){re.escape(name)}{more}(?![\w-])", word, text)
         return text
 
     def value(self, value: Any) -> Any:

@@ -152,6 +152,8 @@ def test_the_template_is_read_back_and_nothing_overwritten(
         ("$TMPDIR/hpcbench", "$TMPDIR/hpcbench"),
         ("dropped pages below /scratch/set on n1", "dropped pages below <path> on <host>"),
         ("n1 n12 n1-a run1 jo jot", "<host> n12 n1-a run1 <user> jot"),
+        ("tcp on n1-hsn0 and nid1.site.org-ib1", "tcp on <host> and <host>"),
+        ("pkg @ file:///scratch/jo/pkg.whl", "pkg @ file://<path>"),
     ],
 )
 def test_scrubbing(text: str, clean: str) -> None:

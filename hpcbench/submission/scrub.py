@@ -18,6 +18,8 @@ PATHS = re.compile(r"(?:(?<=file://)|(?<![\w/.<>~$}])(?:~[\w.-]*)?)/(?!/)[^\s\"'
 """Absolute paths, those of ``file://``, and paths below a home; not the end of a relative path or other address."""
 INTERFACE = r"(?:-(?:hsn|ib|opa|eth|mgmt)\d*)?"
 """What the name of a network interface adds to that of its host, such as ``-hsn0``."""
+NUMBERED = re.compile(r"(\D*[A-Za-z-])\d+")
+"""A host of a cluster that numbers its nodes: lists of nodes give the common part once, ``nid[004711-004712]``."""
 HOMES = re.compile(r"/(?:home|homes|users|Users|u)/(?:([a-z])/)?([\w.+-]+)")
 """Where paths name a user: below a home, or below a letter there."""
 OFFICIAL = re.compile(r"submission_|opt_|scheduler_")
@@ -40,6 +42,8 @@ class Scrubber:
     def text(self, text: str) -> str:
         """``text`` without paths and without names of hosts or people."""
         text = PATHS.sub(PATH, text)
+        for stem in sorted({match[1] for name in self.hosts if (match := NUMBERED.match(name))}):
+            text = re.sub(rf"(?<![\w.-]){re.escape(stem)}\d*\[[\d,-]+\]", HOST, text)
         for names, more, word in ((self.hosts, INTERFACE, HOST), (self.users, "", USER)):
             for name in sorted(names, key=len, reverse=True):
                 text = re.sub(rf"(?<![\w.-]){re.escape(name)}{more}(?![\w-])", word, text)

@@ -153,6 +153,8 @@ def test_the_template_is_read_back_and_nothing_overwritten(
         ("dropped pages below /scratch/set on n1", "dropped pages below <path> on <host>"),
         ("n1 n12 n1-a run1 jo jot", "<host> n12 n1-a run1 <user> jot"),
         ("tcp on n1-hsn0 and nid1.site.org-ib1", "tcp on <host> and <host>"),
+        ("on n[1-3,7],nid[004711-004712] cells[0]", "on <host>,<host> cells[0]"),
+        ("n0[1-3] of n[i] and turn[1]", "<host> of n[i] and turn[1]"),
         ("pkg @ file:///scratch/jo/pkg.whl", "pkg @ file://<path>"),
     ],
 )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbench.characterisation.file import read_characterisation
-from hpcbench.characterisation.model import PRODUCTS, TENSOR_FLOAT, Characterisation, Kernel
+from hpcbench.characterisation.model import PRODUCTS, TENSOR_FLOAT, Characterisation, Host, Kernel
 from hpcbench.characterisation.roofline import step_roof
 from hpcbench.prediction.message_time import MessageTime
 from hpcbench.prediction.step_time import StepCase
@@ -76,6 +76,8 @@ class Characterised(NamedTuple):
     """The field of a machine's file with the peak of its precision."""
     messages: MessageTime | None
     """Unset for a single rank."""
+    host: Host
+    """Where it was measured."""
 
 
 def kernels_of(path: Path) -> Characterised:
@@ -122,7 +124,7 @@ def kernels_of(path: Path) -> Characterised:
     ratios = tuple((scale * taken / bounds).tolist())
     return Characterised(
         Kernels(characterisation.kernels, characterisation.local_batch, ratios, launch_s),
-        counted_work(characterisation, where), peak, MessageTime.of(characterisation),
+        counted_work(characterisation, where), peak, MessageTime.of(characterisation), characterisation.host,
     )  # fmt: skip
 
 

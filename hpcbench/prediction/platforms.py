@@ -85,6 +85,11 @@ class Platform:
     """Fields of the machine's file that are unknown and have an interval instead."""
 
     @property
+    def on_processors(self) -> bool:
+        """Whether the ranks train on processors."""
+        return self.host_link_bytes_per_s is None
+
+    @property
     def model(self) -> str:
         """The generation of the accelerator; see ``accelerator_model``."""
         return accelerator_model(self.accelerator)
@@ -132,6 +137,19 @@ def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool
         node_memory_bytes=None if machine.memory_gib is None else machine.memory_gib * 2.0**30,
         storage=machine.storage, missing=(*lacking, *(name for name, is_unknown in unknown.items() if is_unknown)),
     )  # fmt: skip
+
+
+def check_device(where: str, device_type: str, device: str, platform: Platform) -> None:
+    """Raise ``InputError`` for a measurement on processors where the platform has accelerators, or the other way round.
+
+    ``device_type`` is torch's name, and empty where it is not known; ``device`` names the device in words.
+    """
+    if device_type and (device_type == "cpu") != platform.on_processors:
+        kind = "processors" if platform.on_processors else "accelerators"
+        raise InputError(
+            f"{where} was measured on {device or device_type}, which tells nothing of the "
+            f"{platform.accelerator or kind} of {platform.name}; give one of {kind}"
+        )
 
 
 def cores_of(machine: Machine, others: Sequence[Machine]) -> Fact:

@@ -97,9 +97,9 @@ def predict_application(name: str, options: Options, fitted: Fitted, machines: S
 def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Request:
     """The request for one application. Raises ``InputError`` for runs that cannot be used."""
     work, newer = work_of(name), options.software == NEWEST
-    kernels, counted, peak, messages = None, None, PEAK, None
+    kernels, counted, peak, messages, host = None, None, PEAK, None, None
     if options.characterization is not None:
-        kernels, counted, peak, messages = kernels_of(options.characterization)
+        kernels, counted, peak, messages, host = kernels_of(options.characterization)
         if counted.application != name:
             raise InputError(
                 f"--characterization {options.characterization} is of {counted.application}; give {name}'s"
@@ -115,7 +115,7 @@ def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Requ
     return Request(
         name, options.machine, options.nodes, options.batch, options.recipe, newer, options.instances,
         options.stages_first, options.input_gb_s, own.epochs, calibration, counted, peak,
-        None if options.probe is None else read_probe(options.probe), own.missed, own.target,
+        None if options.probe is None else read_probe(options.probe), own.missed, own.target, host,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.prediction.calibration import Measured
 from hpcbench.prediction.entries import LEAST_STAGING_S, epochs_of
-from hpcbench.prediction.platforms import Platform
+from hpcbench.prediction.platforms import Platform, check_device
 from hpcbench.prediction.request import ALIKE
 from hpcbench.prediction.step_time import case_of
 from hpcbench.prediction.workload import Work
@@ -49,6 +49,7 @@ def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> 
     if summary is not None:
         check_size(where, summary, work)
         check_times(where, summary)
+        check_device(where, summary.device_type, summary.device, platform)
     batch, nodes = record.global_batch_size, record.nodes
     ranks = summary.world_size if summary is not None else record.accelerators
     step = step_of(record, summary)

@@ -8,13 +8,14 @@ from math import floor
 from pathlib import Path
 
 from hpcbench.batch.machine import Machine
+from hpcbench.characterisation.model import Host
 from hpcbench.prediction.calibration import Calibration
 from hpcbench.prediction.epochs import Epochs, other_epochs, own_epochs, reference_training
 from hpcbench.prediction.fitted import Fitted
 from hpcbench.prediction.forecast import Forecast, forecast
 from hpcbench.prediction.input_limits import GB, input_limits
 from hpcbench.prediction.planned_staging import PlannedStaging, planned_staging
-from hpcbench.prediction.platforms import PEAK, Platform, platform_of
+from hpcbench.prediction.platforms import PEAK, Platform, check_device, platform_of
 from hpcbench.prediction.recipes import NEWEST_RULES, reference_points
 from hpcbench.prediction.training import Training, share_batch
 from hpcbench.prediction.workload import Work, work_of
@@ -59,6 +60,8 @@ class Request:
     """Runs in that folder that missed the target, by batch."""
     own_target: float | None = None
     """The target of those runs."""
+    host: Host | None = None
+    """Where the kernels of ``calibration`` were measured."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ def checked_platform(request: Request, machines: Sequence[Machine]) -> Platform:
     """The platform of a request. Raises ``InputError`` where its machine, or a size, cannot be predicted."""
     machine, measured = request.machine, bool(request.calibration.runs) or request.calibration.kernels is not None
     platform = platform_of(machine, machines, calibrated=bool(request.calibration.runs), peak=request.peak)
+    if request.host is not None:
+        check_device("the --characterization", request.host.device, request.host.model, platform)
     if not measured and FITTED_TO not in platform.accelerator:
         raise InputError(
             f"no tuned code was published on {platform.accelerator or 'the processors'} of {machine.name}, so nothing "

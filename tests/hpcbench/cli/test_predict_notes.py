@@ -13,7 +13,7 @@ import pytest
 from hpcbench.batch.machine import MACHINES, Machine, Source, Storage, read_machine
 from hpcbench.characterisation.file import write_characterisation
 from hpcbench.characterisation.machine_file import write_machine
-from hpcbench.characterisation.model import InputData, Roof
+from hpcbench.characterisation.model import Host, InputData, Roof
 from hpcbench.cli.main import main
 from hpcbench.prediction import fitted as fitted_module
 from hpcbench.prediction.fitted import Fitted, fit_published
@@ -199,9 +199,27 @@ def test_what_messages_rest_on(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "Messages" not in said(capsys, *words)
     work = work_of("cosmoflow")
     data = InputData("npy", work.train_samples, work.validation_samples, 1e6, 1, 1e6)
-    write_characterisation(characterised(input=data), tmp_path / "c.json")
+    host = Host("there", "cuda", "NVIDIA A100", 2, 2, 1, None)
+    write_characterisation(characterised(input=data, host=host), tmp_path / "c.json")
     words = ["--machine", "selene", "--nodes", "1,16", "--batch", "512", "--characterization", str(tmp_path / "c.json")]
     notes = said(capsys, *words)
     assert f"Messages: {measured} measured between nodes." in notes
     # ranks of one node were not measured
     assert f"Messages of 1 node: {assumed}" in notes
+
+
+@pytest.mark.parametrize(("device", "machine"), [("cpu", "selene"), ("cuda", "mine")])
+def test_kernels_of_another_kind_of_device_are_refused(
+    device: str, machine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = work_of("cosmoflow")
+    data = InputData("npy", work.train_samples, work.validation_samples, 1e6, 1, 1e6)
+    made = characterisation_with(kernel("convolution", 4e10, 1e8, 1), input=data)
+    write_machine(made, tmp_path / "mine.yaml")
+    host = Host("there", device, "a device", 1, 1, 1, None)
+    write_characterisation(replace(made, host=host), tmp_path / "c.json")
+    where = str(tmp_path / "mine.yaml") if machine == "mine" else machine
+    words = ["--machine", where, "--nodes", "1", "--characterization", str(tmp_path / "c.json")]
+    assert main(["predict", "cosmoflow", *words]) == 2
+    (line,) = "".join(capsys.readouterr()).strip().splitlines()
+    assert "the --characterization was measured on a device, which tells nothing of the" in line

@@ -82,9 +82,14 @@ def summary_of(record: RunRecord) -> Summary | None:
 
 
 def check_times(where: str, summary: Summary) -> None:
-    """Raise ``InputError`` for a run whose times are those of no machine."""
+    """Raise ``InputError`` for a run whose times are those of no machine, or whose ranks share samples."""
     if summary.simulated_ranks is not None or summary.simulated_nodes is not None:
         raise InputError(f"{where} simulated its ranks or nodes, so that its times are of no machine; give another run")
+    if summary.spatial != "1":
+        raise InputError(
+            f"{where} has ranks that share samples (parallel.spatial {summary.spatial}), and a prediction gives each "
+            "rank whole samples; give a run with parallel.spatial 1"
+        )
 
 
 def check_size(where: str, summary: Summary, work: Work) -> None:

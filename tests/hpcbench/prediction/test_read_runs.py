@@ -59,6 +59,7 @@ def test_the_power_of_a_node_is_that_of_the_time_in_which_its_meter_ran(
     ("changes", "message"),
     [
         ({"simulated_nodes": 4}, "simulated its ranks or nodes"),
+        ({"spatial": "2x2"}, r"ranks that share samples \(parallel.spatial 2x2\)"),
         ({"flops_training_per_sample": 10**9}, "has samples of 1 GFLOP where those that are predicted have 192.1"),
         ({"flops_training_per_sample": 0}, "samples of unknown GFLOP"),
         ({"device_type": "cpu", "device": "AMD EPYC"}, "on AMD EPYC, which tells nothing of the NVIDIA A100"),

@@ -19,6 +19,7 @@ from typing import Any
 from _common import RESULTS, write_results
 from _here import BASE, staging_here, steps_here
 from _kernel_sum import kernel_sums
+from _tried import tried
 
 from hpcbench.mlperf.published import published_runs
 from hpcbench.prediction.entries import model_entries
@@ -81,19 +82,24 @@ def show(judgement: Judgement) -> None:
 def published() -> dict[str, object]:
     """Judge by published results, print the tables, and return what is written to the result file."""
     entries = model_entries(published_runs(), shipped_machines())
-    judgement, sums = judge(entries), kernel_sums(entries)
+    judgement, sums, dropped = judge(entries), kernel_sums(entries), tried(entries)
     show(judgement)
     headers = ["device time as", "n", "median", "90 %"]
     cells = [
         [str(one["form"]), str(one["n"]), *(f"{100 * one[key]:.1f} %" for key in ("median", "tail"))] for one in sums
     ]
     print("\nStep, one site left out:\n" + table(headers, cells, right=headers[1:]))
+    headers = ["factor", "form", "n", "median", "90 %"]
+    cells = [[form["factor"], form["form"], str(form["n"]), percent(form["median"]), percent(form["tail"])]
+             for form in dropped]  # fmt: skip
+    print("\nForms that were tried, one site left out:\n" + table(headers, cells, right=headers[2:]))
     return {
         "rows": [asdict(row) for row in judgement.rows],
         "held": [held_object(held) for held in judgement.held],
         "pairs": [pair_object(pair) for pair in judgement.pairs],
         "experimental": judgement.experimental,
         "kernel_sums": sums,
+        "tried": dropped,
     }
 
 

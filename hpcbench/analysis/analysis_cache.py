@@ -32,8 +32,8 @@ MOST = 8
 """Analyses in the cache; those that were not asked for longest are deleted."""
 PRINTED = "printed.txt"
 """What the command printed, beside the files of the analysis."""
-LIBRARIES = ("jinja2", "matplotlib", "numpy", "pandas")
-"""What pages, plots and tables are made with."""
+LIBRARIES = ("jinja2", "matplotlib", "mlperf-logging", "numpy", "pandas", "scipy")
+"""What scores, pages, plots and tables are made with."""
 DAMAGED = (ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What reading a damaged ZIP file raises."""
 NAMES = re.compile(rf"{PAGE}|{PLOTS}/[\w.-]+\.(?:png|svg)|{TABLES}/[\w.-]+\.csv")

@@ -60,8 +60,9 @@ def convergence_finding(rows: Sequence[ConvergenceRow], far: float) -> str:
     count = sum(over >= far for over in known)
     entries = units.counted(len(known), "entry", "entries")
     if not count:
-        return f"No entry needs {far:g} times the epochs of its reference point, of {entries} that have one"
-    return f"{count} of {entries} with a reference point need {far:g} times its epochs or more"
+        return f"No entry needs {far:g} times the epochs of its reference point, of {entries} with one"
+    need = "needs" if count == 1 else "need"
+    return f"{count} of {entries} with a reference point {need} {far:g} times its epochs or more"
 
 
 def variation_finding(rows: Sequence[VariationRow]) -> str:

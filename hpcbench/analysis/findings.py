@@ -109,7 +109,7 @@ def comparison_notes(rankings: Sequence[Ranking]) -> list[str]:
         counts = [f"{words.count(word)} {told}" for word, told in OTHERS.items() if word in words]
         same = f"{sum(not reasons for reasons in others)} of {units.counted(len(others), 'entry', 'entries')}"
         name = f"{application_name(ranking.application)}, {ranking.mode}"
-        notes.append(f"{name}: {same} compare with the base{'; ' if counts else ''}{', '.join(counts)}.")
+        notes.append(f"{name}: the base can be compared with {same}{'; ' if counts else ''}{', '.join(counts)}.")
     return notes
 
 

@@ -18,7 +18,10 @@ Point = tuple[float, float]
 
 @style.styled
 def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool) -> Figure | None:
-    """Results as filled marks, their runs as small ones, references as open squares; ``None`` if there are none."""
+    """Results as filled marks, their runs as small ones, references as open squares; ``None`` if there are none.
+
+    Runs that do not count are crosses.
+    """
     series = list(series_of(scenario, rows))
     if not any(points for _, _, points in series):
         return None
@@ -84,22 +87,32 @@ def draw(axes: Axes, category: str, kind: str, points: Sequence[Point], color: s
         axes.plot(x, y, "s", color=color, markerfacecolor="none", markersize=7, label=f"reference, {category}")
     elif kind == "result":
         axes.plot(x, y, "o-", color=color, markersize=6, label=category)
+    elif kind == "uncounted":
+        axes.plot(x, y, "x", color=color, alpha=0.7, markersize=5, label=f"does not count, {category}")
     else:
         axes.plot(x, y, "o", color=color, alpha=0.45, markersize=3.5)
 
 
 def series_of(scenario: Scenario, rows: Sequence[ResponseRow]) -> Iterator[tuple[str, str, list[Point]]]:
-    """Category, kind and points of each series; single runs of a throughput scenario have no figure of their own."""
+    """Category, kind and points of each series; single runs of a throughput scenario have no figure of their own.
+
+    The kind is that of the rows, and ``uncounted`` for runs that do not count.
+    """
     column = FIGURES[scenario.metric.what]
     for category in dict.fromkeys(str(row.cells["category"]) for row in rows):
-        for kind in ("reference", "result", "run"):
-            if kind == "run" and scenario.throughput:
+        for kind in ("reference", "result", "run", "uncounted"):
+            if kind in ("run", "uncounted") and scenario.throughput:
                 continue
             points = []
             for row in rows:
                 x, y = row.cells.get("accelerators"), row.cells.get(column)
-                if row.kind == kind and row.cells["category"] == category and isinstance(x, int) and (
+                if kind_of(row) == kind and row.cells["category"] == category and isinstance(x, int) and (
                     isinstance(y, int | float)
                 ):  # fmt: skip
                     points.append((float(x), float(y)))
             yield category, kind, sorted(points)
+
+
+def kind_of(row: ResponseRow) -> str:
+    """The kind of a row, and ``uncounted`` for a run that does not count."""
+    return "uncounted" if row.kind == "run" and row.cells.get("valid") == "no" else row.kind

@@ -72,9 +72,14 @@ def read_campaign(path: Path, environ: Mapping[str, str] | None = None) -> Campa
 
 
 def extended_path(base: str, path: Path, environ: Mapping[str, str] | None) -> Path:
-    """The file of the campaign ``base``, which that at ``path`` extends: a name, or a file beside it."""
+    """The file of the campaign ``base``, which that at ``path`` extends: a name, or a file beside it.
+
+    A file that extends its own name extends the campaign of the suite that it hides.
+    """
     is_file = base.endswith((".yaml", ".yml")) and base not in known_campaigns(environ)
-    return path.parent / base if is_file else campaign_path(base, environ)
+    found = path.parent / base if is_file else campaign_path(base, environ)
+    of_suite = CAMPAIGNS / f"{base}.yaml"
+    return of_suite if found.resolve() == path.resolve() and of_suite.is_file() else found
 
 
 def campaign_of(tree: Tree, path: Path, under: Path | None = None) -> Campaign:

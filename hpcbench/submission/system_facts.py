@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from hpcbench.config.read_yaml import read_yaml
 from hpcbench.submission.submitted_runs import SubmittedRun, group_of
 from hpcbench.suggest import suggest
@@ -128,7 +130,7 @@ def template(run: SubmittedRun, organization: str) -> str:
 
 def quoted(text: str) -> str:
     """A text quoted for YAML."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return yaml.safe_dump(text, default_style='"', width=float("inf"), allow_unicode=True).strip()
 
 
 def unlike(runs: Sequence[SubmittedRun]) -> list[str]:

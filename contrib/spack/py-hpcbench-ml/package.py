@@ -29,7 +29,7 @@ class PyHpcbenchMl(PythonPackage):
     depends_on("py-scipy@1.11:", type=("build", "run"))
     depends_on("py-h5py@3.10:", type=("build", "run"))
     depends_on("py-mpi4py@4.0:", type=("build", "run"))
-    depends_on("py-mlperf-logging@4.1:", type=("build", "run"))
+    depends_on("py-mlperf-logging@4.1.68:", type=("build", "run"))
     depends_on("py-pyyaml@6.0:", type=("build", "run"))
     depends_on("py-pandas@2.1:", type=("build", "run"))
     depends_on("py-matplotlib@3.8:", type=("build", "run"))

@@ -63,8 +63,11 @@ def test_shares_and_spreads_are_those_of_the_rows(analysis: Analysis) -> None:
 def test_entries_far_above_their_reference_are_counted(analysis: Analysis) -> None:
     rows = [replace(analysis.convergence[0], over_reference=over) for over in (1.0, 1.35, 2.0, None)]
     assert convergence_finding(rows, 1.35) == "2 of 3 entries with a reference point need 1.35 times its epochs or more"
+    assert convergence_finding(rows[:2], 1.35) == (
+        "1 of 2 entries with a reference point needs 1.35 times its epochs or more"
+    )
     assert convergence_finding(rows[:1], 1.35) == (
-        "No entry needs 1.35 times the epochs of its reference point, of 1 entry that have one"
+        "No entry needs 1.35 times the epochs of its reference point, of 1 entry with one"
     )
     assert convergence_finding(rows[3:], 1.35) == ""
 

@@ -28,6 +28,19 @@ def test_the_lowest_of_your_figures_is_told() -> None:
         assert silent.finding == "", "references are not yours, and a rehearsal has small numbers"
 
 
+def test_a_run_that_does_not_count_is_drawn_as_one() -> None:
+    column = FIGURES[SCENARIO.metric.what]
+    runs = [
+        ResponseRow("run", {"category": "baseline", "accelerators": 4, column: value, "valid": valid})
+        for value, valid in ((900.0, "yes"), (100.0, "no"))
+    ]
+    drawn = metric_plot(SCENARIO, [*runs, own_row(4, 900.0)], False)
+    assert drawn is not None
+    (axes,) = drawn.figure.axes
+    assert {(line.get_marker(), tuple(line.get_ydata())) for line in axes.lines} == {("o", (900.0,)), ("x", (100.0,))}
+    assert "does not count, baseline" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
 @pytest.mark.parametrize(("largest", "scale"), [(3.9, "linear"), (4.1, "log")])
 def test_a_small_range_is_linear_and_a_label_says_which(largest: float, scale: str) -> None:
     drawn = metric_plot(SCENARIO, [own_row(4, 100.0), own_row(8, 100 * largest)], False)

@@ -203,6 +203,16 @@ def test_own_campaigns_come_first_and_may_extend_others(tmp_path: Path) -> None:
         read_campaign(tmp_path / "ours.yaml", environ)
 
 
+def test_a_file_that_extends_its_own_name_stands_in_place_of_the_one_of_the_suite(tmp_path: Path) -> None:
+    environ = {"HPCBENCH_CAMPAIGNS": str(tmp_path)}
+    (tmp_path / "esif-hpc-4.yaml").write_text("extends: esif-hpc-4\ntitle: Ours\n")
+    ours = read_campaign(campaign_path("esif-hpc-4", environ), environ)
+    assert (ours.title, len(ours.scenarios)) == ("Ours", 2)
+    (tmp_path / "ours.yaml").write_text("extends: ours\n")
+    with pytest.raises(InputError, match="campaign 'ours' extends another one itself"):
+        read_campaign(tmp_path / "ours.yaml", environ)
+
+
 def test_a_file_may_extend_one_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the command runs; a fault in that one is told with its line there."""
     text = (CAMPAIGNS / "nersc10-deepcam.yaml").read_text()

@@ -153,13 +153,18 @@ def refuse_mixtures(targets: Sequence[Target]) -> None:
 def show(verdicts: list[Verdict]) -> None:
     """Print a table of each kind, then the details; rows with the same details are grouped."""
     from hpcbench.mlperf.verdicts import COLUMNS
-    from hpcbench.results.tables import table
+    from hpcbench.results.tables import table, tables_by
 
     tables = []
     for kind, columns in COLUMNS.items():
         rows = [verdict.cells for verdict in verdicts if verdict.kind == kind]
         if rows:
-            tables.append(table(columns, rows, right=("notes", "logs", "bad", "folders", "failed")))
+            right = ("notes", "logs", "bad", "folders", "failed")
+            if kind == "folder":
+                named = [dict(zip(columns, row, strict=True)) for row in rows]
+                tables.append(tables_by(("benchmark", "mode"), named, right))
+            else:
+                tables.append(table(columns, rows, right))
     print("\n\n".join(tables))
     alike: dict[tuple[str, ...], list[str]] = {}
     for verdict in verdicts:

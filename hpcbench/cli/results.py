@@ -114,7 +114,7 @@ def show(records: list[RunRecord]) -> None:
     for record in records:
         place = record.path if record.origin == "own" else str(Path(record.path).parent)
         groups.setdefault((place, record.application or "-", record.mode or "-"), []).append(record)
-    headers = ["round", "system", "application", "runs", "ok", "accelerators", "batch", "epochs", "minutes"]
+    headers = ["round", "system", "application", "runs", "ok", "accel.", "batch", "epochs", "minutes"]
     print(table(headers, [line(group) for group in groups.values()], right=headers[3:]))
     told: dict[str, list[str]] = {}
     for record in records:
@@ -147,14 +147,13 @@ def known(number: int | None) -> str:
 def show_entries(entries: list[Entry]) -> None:
     """Print the score of each entry, and why one has none or breaks a rule."""
     from hpcbench.results.not_verified import NOT_VERIFIED
-    from hpcbench.results.tables import table
+    from hpcbench.results.tables import tables_by
 
     if not entries:
         return
     rows = [entry_cells(entry) for entry in entries]
-    headers = [name for name in rows[0] if name != MODELS or any(row[name] != "-" for row in rows)]
-    lines = [[row[name] for name in headers] for row in rows]
-    print(f"\n{table(headers, lines, right=('score', 'official', MODELS))}")
+    right = ("score", "official", MODELS)
+    print(f"\n{tables_by(('application', 'mode'), rows, right, optional=(MODELS,))}\n")
     for entry in entries:
         for text in [*entry.faults, *entry.notes]:
             print(textwrap.fill(one_line(f"{place(entry)}: {text}"), 98, subsequent_indent="  "))

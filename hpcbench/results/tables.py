@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.phase_names import PHASES
@@ -36,6 +36,25 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 
     ruled = [GAP.join(cell(text, column) for column, text in enumerate(line)).rstrip() for line in lines]
     return "\n".join([ruled[0], GAP.join("-" * limit for limit in widths), *ruled[1:]])
+
+
+def tables_by(
+    by: Sequence[str], rows: Sequence[Mapping[str, str]], right: Sequence[str] = (), optional: Sequence[str] = ()
+) -> str:
+    """A table for each combination of values of the columns ``by``, below these values instead of with them.
+
+    ``rows`` map headers to cells, all with the same headers. A table has those columns ``optional`` that have a value.
+    """
+    groups: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in by), []).append(row)
+    tables = []
+    for values, group in groups.items():
+        empty = {name for name in optional if all(row[name] == units.MISSING for row in group)}
+        headers = [name for name in group[0] if name not in by and name not in empty]
+        cells = [[row[name] for name in headers] for row in group]
+        tables.append(f"{one_line(', '.join(values))}\n{table(headers, cells, right)}")
+    return "\n\n".join(tables)
 
 
 def wrapped(text: str, indent: int = 2) -> str:

@@ -21,12 +21,22 @@ from tests.hpcbench.mlperf.packages import make_folder, make_rounds
 from tests.hpcbench.mlperf.test_read_log import COSMOFLOW, DEEPCAM, WITHIN_EPOCHS, in_round
 
 ENTRIES = """\
-round        organization  system  application  mode           score  official  rules
------------  ------------  ------  -----------  -------------  -----  --------  ------
-v1.0 closed  CENTRE        box     deepcam      time to train  1.545     1.545  kept
-v1.0 closed  OTHER         box     cosmoflow    time to train  7.508     7.508  kept
-v1.0 open    THIRD         box     deepcam      throughput         -     2.728  broken
-v2.0 closed  CENTRE        box     deepcam      time to train      -     2.507  broken
+deepcam, time to train
+round        organization  system  score  official  rules
+-----------  ------------  ------  -----  --------  ------
+v1.0 closed  CENTRE        box     1.545     1.545  kept
+v2.0 closed  CENTRE        box         -     2.507  broken
+
+cosmoflow, time to train
+round        organization  system  score  official  rules
+-----------  ------------  ------  -----  --------  -----
+v1.0 closed  OTHER         box     7.508     7.508  kept
+
+deepcam, throughput
+round      organization  system  score  official  rules
+---------  ------------  ------  -----  --------  ------
+v1.0 open  THIRD         box         -     2.728  broken
+
 v1.0 CENTRE box deepcam: trajectory: 5 of 5 runs have the same
 v1.0 OTHER box cosmoflow: trajectory: 10 of 10 runs have the same
 v1.0 THIRD box deepcam: status: 1 instance without convergence, to be pruned
@@ -251,7 +261,7 @@ def test_minutes_of_your_own_runs_are_marked_too(
 def test_entries_of_throughput_have_models_per_minute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_folder(tmp_path / "v1.0" / "CENTRE", "deepcam", random.Random(1), weak=True)
     assert main(["results", str(tmp_path)]) == 0
-    head, _, row = capsys.readouterr().out.partition("\n\nround ")[2].splitlines()[:3]
+    head, _, row = capsys.readouterr().out.partition("\n\ndeepcam, throughput\n")[2].splitlines()[:3]
     assert head.split()[-3:] == ["official", "models/min", "rules"]
     assert float(row.split()[-2]) > 0
 
@@ -261,7 +271,7 @@ def test_the_table_of_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     make_rounds(tmp_path)
     assert main(["results", str(tmp_path), "--entries", str(tmp_path / "entries.csv")]) == 0
     shown = capsys.readouterr().out
-    assert shown[shown.index("round        organization") :].partition("\n\n4 entries")[0] == ENTRIES.rstrip()
+    assert shown[shown.index("deepcam, time to train") :].partition("\n\n4 entries")[0] == ENTRIES.rstrip()
     frame = pd.read_csv(tmp_path / "entries.csv")
     assert list(frame["official"].round(3)) == [1.545, 7.508, 2.728, 2.507]
     assert list(frame["ruleset"]) == ["1.0.0", "1.0.0", "1.0.0", "2.0.0"]
@@ -269,3 +279,15 @@ def test_the_table_of_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert set(frame["verified"]) == {NOT_VERIFIED}, "scores are computed here, of whomever the logs are"
     assert main(["results", str(tmp_path), "--entries", str(tmp_path / "entries.csv")]) == 2
     assert "--entries" in capsys.readouterr().err
+
+
+def test_names_of_published_systems_are_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two entries may begin alike; of times to train, the longest published name has 35 letters."""
+    system = "juwelsbooster_gpu_n1024_pytorch1.10"
+    folder = make_folder(tmp_path / "v1.0" / "HelmholtzAI", "deepcam", random.Random(1))
+    (tmp_path / "v1.0/HelmholtzAI/systems/box.json").rename(tmp_path / f"v1.0/HelmholtzAI/systems/{system}.json")
+    folder = folder.parents[1].rename(folder.parents[2] / system) / "strong/deepcam"
+    assert main(["results", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count(f" {system} ") >= 2, "among the runs and among the entries"
+    main(["check", str(folder)])
+    assert f" {system} " in capsys.readouterr().out

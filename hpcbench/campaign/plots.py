@@ -53,8 +53,9 @@ def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool
     style.remark(figure, f"filled marks: {NOT_VERIFIED}")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    what = "Small numbers for: " if rehearsal else ""
-    caption = f"{what}{scenario.metric.text} ({unit}; lower is better)."
+    text = scenario.metric.text
+    what = f"Small numbers for: {text}" if rehearsal else text[:1].upper() + text[1:]
+    caption = f"{what} ({unit}; lower is better)."
     if any(row.kind == "reference" for row in rows):
         caption += " Open squares are published reference results."
     title = f"{'Rehearsal: ' if rehearsal else ''}{scenario.title}"
@@ -62,9 +63,9 @@ def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool
 
 
 def value_label(scenario: Scenario) -> str:
-    """The label of the axis of the figure: its name where that is short, else its unit."""
+    """The label of the axis of the figure: the text of the rules where that is short, else what it is."""
     text = scenario.metric.text
-    return text.partition(",")[0] if len(text) < 34 else UNITS[scenario.metric.what]
+    return text.partition(",")[0] if len(text) < 34 else scenario.metric.what.replace("_", " ")
 
 
 def best_result(series: Sequence[tuple[str, str, list[Point]]], unit: str) -> str:

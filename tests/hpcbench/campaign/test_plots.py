@@ -47,5 +47,6 @@ def test_a_small_range_is_linear_and_a_label_says_which(largest: float, scale: s
     assert drawn is not None
     (axes,) = drawn.figure.axes
     assert axes.get_yscale() == scale
-    assert axes.get_ylabel() == ("s" if scale == "linear" else "s, log scale")
+    assert axes.get_ylabel() == f"seconds of epochs{'' if scale == 'linear' else ', log scale'}"
+    assert drawn.caption.startswith("Seconds from the start of epoch 1 to the end of epoch 16 (s; lower is better).")
     assert axes.get_xlabel() == "accelerators, log scale"
